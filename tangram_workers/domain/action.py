@@ -7,19 +7,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tangram_workers.domain.checks import require_bool, require_finite, require_int, require_text
+from tangram_workers.domain.checks import require_bool, require_finite, require_text
+from tangram_workers.domain.command_checks import (
+    checked_argv,
+    checked_env,
+    checked_files,
+    require_relative_path,
+    require_total_size,
+)
 from tangram_workers.domain.errors import InvalidActionError
+from tangram_workers.domain.limits import (
+    MAX_ID_LENGTH,
+    MAX_PAYLOAD_BYTES,
+    MAX_TIMEOUT_S,
+    MIN_TIMEOUT_S,
+)
 from tangram_workers.domain.queues import CPU_QUEUE, api_queue, gpu_queue, require_name
 from tangram_workers.domain.resources import Elasticity, ResourceVector
 from tangram_workers.domain.reward import RewardRule
 
-#: Longest encoded form of one action. Larger inputs belong in files that the action reads.
-MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
-#: Linux refuses a longer single argument or variable (MAX_ARG_STRLEN).
-MAX_ARGUMENT_LENGTH = 128 * 1024 - 1
-MAX_FILES = 64
-MAX_ID_LENGTH = 200
-MAX_TIMEOUT_S = 7 * 24 * 3600.0
+__all__ = [
+    "MAX_PAYLOAD_BYTES",
+    "Action",
+    "ActionKind",
+    "ApiCall",
+    "Command",
+    "Score",
+]
+
+_ID_FIELDS = ("trajectory_id", "step_id", "group_id", "idempotency_key", "environment_key")
 
 
 class ActionKind(enum.StrEnum):
@@ -46,55 +62,17 @@ class Command:
     cwd: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.argv, str) or not isinstance(self.argv, tuple | list):
-            raise InvalidActionError(
-                "command.argv", self.argv, 'give a list of texts, such as ["python3", "main.py"].'
-            )
-        object.__setattr__(self, "argv", tuple(self.argv))
-        if not self.argv:
-            raise InvalidActionError("command.argv", self.argv, "name the program to run.")
-        for index, argument in enumerate(self.argv):
-            require_text(
-                f"command.argv[{index}]",
-                argument,
-                maximum_length=MAX_ARGUMENT_LENGTH,
-                allow_empty=index > 0,
-            )
-            if len(argument.encode()) > MAX_ARGUMENT_LENGTH:
-                raise InvalidActionError(
-                    f"command.argv[{index}]",
-                    argument,
-                    f"its UTF-8 form is above {MAX_ARGUMENT_LENGTH} bytes; pass it as a file.",
-                )
-        if not isinstance(self.files, Mapping):
-            raise InvalidActionError("command.files", self.files, "give a mapping path -> text.")
-        if len(self.files) > MAX_FILES:
-            raise InvalidActionError(
-                "command.files", len(self.files), f"give at most {MAX_FILES} files."
-            )
-        for path, content in self.files.items():
-            _require_relative_path("command.files", path)
-            require_text(
-                f"command.files[{path!r}]",
-                content,
-                maximum_length=MAX_PAYLOAD_BYTES,
-                allow_empty=True,
-            )
+        object.__setattr__(self, "argv", checked_argv(self.argv))
+        object.__setattr__(self, "files", checked_files(self.files))
+        object.__setattr__(self, "env", checked_env(self.env))
         if self.stdin is not None:
-            require_text(
+            stdin = require_text(
                 "command.stdin", self.stdin, maximum_length=MAX_PAYLOAD_BYTES, allow_empty=True
             )
-        if not isinstance(self.env, Mapping):
-            raise InvalidActionError("command.env", self.env, "give a mapping name -> text.")
-        for name, value in self.env.items():
-            require_text("command.env", name, maximum_length=1000)
-            if "=" in name:
-                raise InvalidActionError("command.env", name, "a name cannot hold '='.")
-            require_text(
-                f"command.env[{name!r}]", value, maximum_length=100_000, allow_empty=True
-            )
+            object.__setattr__(self, "stdin", stdin)
         if self.cwd is not None:
-            _require_relative_path("command.cwd", self.cwd)
+            object.__setattr__(self, "cwd", require_relative_path("command.cwd", self.cwd))
+        require_total_size(self.argv, self.env)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,19 +84,21 @@ class Score:
     references: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        require_name("score.model", self.model)
+        object.__setattr__(self, "model", require_name("score.model", self.model))
         for name in ("responses", "references"):
             texts = getattr(self, name)
-            if isinstance(texts, str) or not isinstance(texts, tuple | list):
+            if not isinstance(texts, tuple | list):
                 raise InvalidActionError(f"score.{name}", texts, "give a list of texts.")
-            object.__setattr__(self, name, tuple(texts))
-            for index, text in enumerate(texts):
+            checked = tuple(
                 require_text(
                     f"score.{name}[{index}]",
                     text,
                     maximum_length=MAX_PAYLOAD_BYTES,
                     allow_empty=True,
                 )
+                for index, text in enumerate(texts)
+            )
+            object.__setattr__(self, name, checked)
         if not self.responses:
             raise InvalidActionError("score.responses", self.responses, "give at least one.")
         if len(self.responses) != len(self.references):
@@ -140,10 +120,15 @@ class ApiCall:
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_name("api_call.provider", self.provider)
-        require_text("api_call.path", self.path, maximum_length=2000)
+        provider = require_name("api_call.provider", self.provider)
+        object.__setattr__(self, "provider", provider)
+        path = require_text("api_call.path", self.path, maximum_length=2000)
+        object.__setattr__(self, "path", path)
         if not isinstance(self.body, Mapping):
             raise InvalidActionError("api_call.body", self.body, "give a JSON object.")
+        for name in self.body:
+            require_text("api_call.body", name, maximum_length=MAX_PAYLOAD_BYTES, allow_empty=True)
+        object.__setattr__(self, "body", dict(self.body))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,30 +183,35 @@ class Action:
                 raise InvalidActionError(name, getattr(self, name), f"give a {wanted.__name__}.")
         if self.reward_rule is not None and not isinstance(self.reward_rule, RewardRule):
             raise InvalidActionError("reward_rule", self.reward_rule, "give a RewardRule.")
-        for name in (
-            "trajectory_id",
-            "step_id",
-            "group_id",
-            "idempotency_key",
-            "environment_key",
-        ):
+        for name in _ID_FIELDS:
             if getattr(self, name) is not None:
-                require_text(name, getattr(self, name), maximum_length=MAX_ID_LENGTH)
+                text = require_text(name, getattr(self, name), maximum_length=MAX_ID_LENGTH)
+                object.__setattr__(self, name, text)
         require_bool("last_of_trajectory", self.last_of_trajectory)
         if self.last_of_trajectory and self.trajectory_id is None:
             raise InvalidActionError(
                 "last_of_trajectory", True, "it needs a trajectory_id; give one or leave it False."
             )
-        require_finite("timeout_s", self.timeout_s, minimum=0.001, maximum=MAX_TIMEOUT_S)
-        require_finite(
-            "queue_timeout_s", self.queue_timeout_s, minimum=0.001, maximum=MAX_TIMEOUT_S
-        )
-        require_int(
-            "resources.cpu_milli",
-            self.resources.cpu_milli,
-            minimum=0,
-            maximum=1000 * self.elasticity.max_units,
-        )
+        for name in ("timeout_s", "queue_timeout_s"):
+            seconds = require_finite(
+                name, getattr(self, name), minimum=MIN_TIMEOUT_S, maximum=MAX_TIMEOUT_S
+            )
+            object.__setattr__(self, name, seconds)
+        if self.command is not None:
+            self._check_command_resources()
+
+    def _check_command_resources(self) -> None:
+        most_milli = 1000 * self.elasticity.max_units
+        if self.resources.cpu_milli > most_milli:
+            raise InvalidActionError(
+                "resources.cpu_milli",
+                self.resources.cpu_milli,
+                f"elasticity.max_units allows {most_milli}; raise it or ask for less.",
+            )
+        if self.resources.memory_bytes == 0:
+            raise InvalidActionError(
+                "resources.memory_bytes", 0, "no program runs without memory; give more."
+            )
 
     @property
     def kind(self) -> ActionKind:
@@ -248,11 +238,3 @@ class Action:
     def estimate_key(self) -> str:
         """The key under which run times of like actions are remembered."""
         return f"{self.environment_key or '-'}|{self.kind}"
-
-
-def _require_relative_path(field_name: str, path: object) -> None:
-    require_text(field_name, path, maximum_length=1000)
-    if not isinstance(path, str) or path.startswith("/") or ".." in path.split("/"):
-        raise InvalidActionError(
-            field_name, path, "give a path below the workspace, without a leading '/' or '..'."
-        )

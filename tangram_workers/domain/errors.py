@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Longest form of a refused value in a message.
+MAX_SHOWN_LENGTH = 120
+
 
 class TangramError(Exception):
     """Anything this package raises on purpose."""
@@ -15,16 +18,33 @@ class InvalidActionError(InputError):
     """An action field holds a value it cannot hold."""
 
     def __init__(self, field: str, value: object, mend: str) -> None:
-        shown = repr(value)
-        if len(shown) > 120:
-            shown = shown[:117] + "..."
-        super().__init__(f"{field}={shown} is not valid: {mend}")
+        super().__init__(f"{field}={shown_value(value)} is not valid: {mend}")
         self.field = field
         self.value = value
         self.mend = mend
 
-    def __reduce__(self) -> tuple[type[InvalidActionError], tuple[str, object, str]]:
-        return (type(self), (self.field, self.value, self.mend))
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        # The refused value may be a lock or an open file: the copy then holds what was shown of it.
+        is_plain = type(self.value) in (str, int, float, bool, type(None))
+        value = self.value if is_plain else shown_value(self.value)
+        return (_rebuild_invalid_action, (type(self), str(self), self.field, value, self.mend))
+
+
+def _rebuild_invalid_action(
+    kind: type[InvalidActionError], message: str, field: str, value: object, mend: str
+) -> InvalidActionError:
+    error = kind(field, value, mend)
+    error.args = (message,)
+    return error
+
+
+def shown_value(value: object) -> str:
+    """Return how a refused value is shown in a message; never fails, whatever the value is."""
+    try:
+        shown = repr(value)
+    except Exception:  # noqa: BLE001 - a foreign __repr__, or an integer of too many digits
+        shown = f"<{type(value).__name__}>"
+    return shown if len(shown) <= MAX_SHOWN_LENGTH else shown[: MAX_SHOWN_LENGTH - 3] + "..."
 
 
 class PayloadTooLargeError(InvalidActionError):

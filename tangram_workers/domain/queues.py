@@ -13,7 +13,7 @@ API_PREFIX = "api."
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
-def require_name(field: str, value: object) -> None:
+def require_name(field: str, value: object) -> str:
     """Refuse a model or provider name that cannot be part of a queue name."""
     if not isinstance(value, str) or NAME_PATTERN.fullmatch(value) is None:
         raise InvalidActionError(
@@ -22,6 +22,7 @@ def require_name(field: str, value: object) -> None:
             "give 1 to 63 lower-case letters, digits, '.', '_' or '-', starting with a letter "
             "or digit.",
         )
+    return str.__str__(value)
 
 
 def gpu_queue(model: str) -> str:

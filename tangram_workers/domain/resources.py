@@ -30,7 +30,10 @@ class ResourceVector:
 
     def __post_init__(self) -> None:
         for name in ("cpu_milli", "memory_bytes", "gpu_memory_bytes", "quota_tokens"):
-            require_int(f"resources.{name}", getattr(self, name), minimum=0, maximum=MAX_AMOUNT)
+            amount = require_int(
+                f"resources.{name}", getattr(self, name), minimum=0, maximum=MAX_AMOUNT
+            )
+            object.__setattr__(self, name, amount)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +50,11 @@ class SpeedupCurve:
     floor: float = 1 / 16
 
     def __post_init__(self) -> None:
-        require_finite("elasticity.speedup.exponent", self.exponent, minimum=0.0, maximum=1.0)
-        require_finite("elasticity.speedup.floor", self.floor, minimum=0.0, maximum=1.0)
+        for name in ("exponent", "floor"):
+            number = require_finite(
+                f"elasticity.speedup.{name}", getattr(self, name), minimum=0.0, maximum=1.0
+            )
+            object.__setattr__(self, name, number)
 
     def run_time_fraction(self, units: int) -> float:
         """Return T(units) / T(1).
@@ -83,11 +89,16 @@ class Elasticity:
     speedup: SpeedupCurve = field(default_factory=SpeedupCurve)
 
     def __post_init__(self) -> None:
-        require_int("elasticity.min_units", self.min_units, minimum=1, maximum=MAX_UNITS)
-        require_int("elasticity.max_units", self.max_units, minimum=1, maximum=MAX_UNITS)
+        for name in ("min_units", "max_units"):
+            units = require_int(
+                f"elasticity.{name}", getattr(self, name), minimum=1, maximum=MAX_UNITS
+            )
+            object.__setattr__(self, name, units)
         if self.min_units > self.max_units:
             raise InvalidActionError(
                 "elasticity.min_units",
                 self.min_units,
                 f"it is above max_units={self.max_units}; give min_units <= max_units.",
             )
+        if not isinstance(self.speedup, SpeedupCurve):
+            raise InvalidActionError("elasticity.speedup", self.speedup, "give a SpeedupCurve.")

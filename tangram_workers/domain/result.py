@@ -27,7 +27,7 @@ class Timings:
 
     submitted_s: float
     #: None if the action never started.
-    started_s: float | None
+    started_s: float | None = None
     finished_s: float
 
     @property
@@ -99,7 +99,8 @@ class ActionResult:
         """
         if self.is_success:
             return self
-        raise _ERROR_OF[self.outcome](f"Action {self.action_id}: {self.error}", self)
+        reason = self.error or f"it ended as {self.outcome}; its output says more."
+        raise _ERROR_OF[self.outcome](f"Action {self.action_id}: {reason}", self)
 
 
 _ERROR_OF: dict[Outcome, type[errors.ActionError]] = {

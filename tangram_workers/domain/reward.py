@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tangram_workers.domain.checks import require_text
+from tangram_workers.domain.errors import InvalidActionError
+
+MAX_LINE_LENGTH = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +23,16 @@ class RewardRule:
 
     def __post_init__(self) -> None:
         if self.last_line is not None:
-            require_text("reward_rule.last_line", self.last_line, maximum_length=1000)
+            last_line = require_text(
+                "reward_rule.last_line", self.last_line, maximum_length=MAX_LINE_LENGTH
+            )
+            if "\n" in last_line:
+                raise InvalidActionError(
+                    "reward_rule.last_line",
+                    last_line,
+                    "no line holds a line break, so it would never match; give one line.",
+                )
+            object.__setattr__(self, "last_line", last_line)
 
 
 def command_reward(rule: RewardRule, exit_code: int | None, stdout: str) -> float:

@@ -5,10 +5,8 @@ The reference page docs/reference/settings.md is generated from the fields below
 
 from __future__ import annotations
 
-import difflib
 import os
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,14 +21,34 @@ from pydantic_settings import (
 from tangram_workers.domain.errors import InvalidActionError, SettingsError
 from tangram_workers.domain.queues import require_name
 from tangram_workers.domain.resources import GIB, MIB
+from tangram_workers.runtime.settings_checks import (
+    PREFIX,
+    absolute_path,
+    check_broker_url,
+    describe,
+    refuse_unknown_variables,
+    variable_name,
+)
 
-PREFIX = "TANGRAM_"
+__all__ = ["PREFIX", "Settings", "default_data_dir", "load_settings", "variable_name"]
 
 
 def default_data_dir() -> Path:
-    """Return the folder that holds an embedded fleet's state where none was named."""
-    state_home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state_home) / "tangram"
+    """Return the folder that holds an embedded fleet's state where none was named.
+
+    Raises:
+        SettingsError: If this user has no home folder to put it in.
+    """
+    state_home = os.environ.get("XDG_STATE_HOME", "")
+    if Path(state_home).is_absolute():  # the XDG standard: a relative one is to be ignored
+        return Path(state_home) / "tangram"
+    try:
+        return Path.home() / ".local" / "state" / "tangram"
+    except RuntimeError:
+        raise SettingsError(
+            "TANGRAM_DATA_DIR is not set and this user has no home folder to default to. "
+            "Set it to a private folder."
+        ) from None
 
 
 def _setting(default: Any, unit: str, description: str, **limits: Any) -> Any:
@@ -47,7 +65,12 @@ class Settings(BaseSettings):
     """Settings of one process. Build them with `load_settings()`."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True
+        env_prefix=PREFIX,
+        # An empty variable is one that is not set, as `NAME= command` means it in a shell.
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     # --- the fleet --------------------------------------------------------------------------
@@ -56,6 +79,7 @@ class Settings(BaseSettings):
         "URL",
         "Redis that carries the fleet, as redis://[:password@]host:port/db (rediss:// for TLS). "
         "Unset: the embedded Redis that `tangram up` starts.",
+        repr=False,  # it may hold a password
     )
     data_dir: Path = _setting(
         default_data_dir,
@@ -80,7 +104,9 @@ class Settings(BaseSettings):
         (), "names", "Reward models of the fleet, separated by commas; each has queue gpu.<model>."
     )
     providers: Annotated[tuple[str, ...], NoDecode] = _setting(
-        (), "names", "API providers of the fleet, separated by commas; each has queue api.<provider>."
+        (),
+        "names",
+        "API providers of the fleet, separated by commas; each has queue api.<provider>.",
     )
     connect_timeout_s: float = _setting(
         5.0,
@@ -100,7 +126,11 @@ class Settings(BaseSettings):
 
     # --- workers and leases -----------------------------------------------------------------
     cores: int = _setting(
-        0, "cores", "Cores of this node that actions may use; 0 is all it may run on.", ge=0, le=4096
+        0,
+        "cores",
+        "Cores of this node that actions may use; 0 is all it may run on.",
+        ge=0,
+        le=4096,
     )
     lease_s: float = _setting(
         5.0,
@@ -153,7 +183,11 @@ class Settings(BaseSettings):
         256 * MIB, "bytes", "Size of a workspace.", ge=1 * MIB, le=1024 * GIB
     )
     sandbox_max_processes: int = _setting(
-        256, "processes", "Processes and threads that one command may have at once.", ge=8, le=100_000
+        256,
+        "processes",
+        "Processes and threads that one command may have at once.",
+        ge=8,
+        le=100_000,
     )
     output_limit_bytes: int = _setting(
         1 * MIB,
@@ -172,14 +206,26 @@ class Settings(BaseSettings):
     )
 
     # --- the operators' view ----------------------------------------------------------------
-    flower_address: str = _setting("127.0.0.1", "address", "Address that `tangram flower` listens on.")
-    flower_port: int = _setting(5555, "port", "Port that `tangram flower` listens on.", ge=1, le=65535)
+    flower_address: str = _setting(
+        "127.0.0.1", "address", "Address that `tangram flower` listens on."
+    )
+    flower_port: int = _setting(
+        5555, "port", "Port that `tangram flower` listens on.", ge=1, le=65535
+    )
 
     @field_validator("models", "providers", mode="before")
     @classmethod
     def _split_names(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_values(cls, value: object) -> object:
+        # Python counts True as 1; nobody who writes cores=True means one core.
+        if isinstance(value, bool):
+            raise ValueError("give a value, not True or False")  # noqa: TRY004 - pydantic's way
         return value
 
     @field_validator("models", "providers")
@@ -189,15 +235,20 @@ class Settings(BaseSettings):
             try:
                 require_name("name", name)
             except InvalidActionError as error:
-                raise ValueError(str(error)) from None
-        return value
+                raise ValueError(
+                    f"{name!r} cannot be part of a queue's name: {error.mend}"
+                ) from None
+        return tuple(dict.fromkeys(value))
 
     @field_validator("broker_url")
     @classmethod
     def _check_broker_url(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("redis://", "rediss://")):
-            raise ValueError("give a URL that starts with redis:// or rediss://")
-        return value
+        return None if value is None else check_broker_url(value)
+
+    @field_validator("data_dir", "sandbox_dir")
+    @classmethod
+    def _make_absolute(cls, value: Path | None) -> Path | None:
+        return None if value is None else absolute_path(value)
 
     @classmethod
     def settings_customise_sources(
@@ -212,11 +263,6 @@ class Settings(BaseSettings):
         return (init_settings, env_settings)
 
 
-def variable_name(field: str) -> str:
-    """Return the environment variable of a settings field."""
-    return PREFIX + field.upper()
-
-
 def load_settings(**overrides: Any) -> Settings:
     """Read the settings of this process.
 
@@ -226,32 +272,8 @@ def load_settings(**overrides: Any) -> Settings:
     Raises:
         SettingsError: If a TANGRAM_ variable is misspelt or holds a value of the wrong kind.
     """
-    _refuse_unknown_variables(os.environ)
+    refuse_unknown_variables(os.environ, Settings.model_fields)
     try:
         return Settings(**overrides)
     except ValidationError as error:
-        raise SettingsError(_describe(error, overrides)) from None
-
-
-def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
-    known = {variable_name(field) for field in Settings.model_fields}
-    for name in sorted(environment):
-        if name.upper().startswith(PREFIX) and name.upper() not in known:
-            close = difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.5)
-            hint = f"Did you mean {close[0]}?" if close else "Unset it."
-            raise SettingsError(
-                f"{name} is not a setting of this fleet. {hint} "
-                "All settings: docs/reference/settings.md."
-            )
-
-
-def _describe(error: ValidationError, overrides: Mapping[str, Any]) -> str:
-    lines = []
-    for problem in error.errors():
-        field = str(problem["loc"][0]) if problem["loc"] else "settings"
-        name = variable_name(field)
-        raw = overrides[field] if field in overrides else os.environ.get(name, "")
-        shown = "(hidden)" if field == "broker_url" else repr(raw)
-        mend = str(problem["msg"]).removeprefix("Value error, ")
-        lines.append(f"{name}={shown} is not valid: {mend}.")
-    return " ".join(lines)
+        raise SettingsError(describe(error, os.environ, overrides, Settings.model_fields)) from None

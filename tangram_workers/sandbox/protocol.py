@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tangram_workers.domain.action import Command
+from tangram_workers.runtime.cancel import CancelToken
 
 
 class Ending(enum.StrEnum):
@@ -55,44 +55,6 @@ class SandboxReport:
     cpu_s: float
     #: 0 where the system cannot tell.
     peak_memory_bytes: int
-
-
-class CancelToken:
-    """A flag that a waiting thread can select on; safe to set from any thread, any number of times.
-
-    Use it as a context manager, so that its descriptor is given back.
-    """
-
-    def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._is_set = False
-
-    def set(self) -> None:
-        """Ask for cancellation."""
-        self._is_set = True
-        if self._fd >= 0:
-            os.eventfd_write(self._fd, 1)
-
-    @property
-    def is_set(self) -> bool:
-        """True once somebody asked for cancellation."""
-        return self._is_set
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable once the token is set."""
-        return self._fd
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __enter__(self) -> CancelToken:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
 
 
 class SandboxDriver(Protocol):

@@ -1,0 +1,1 @@
+"""What actions are granted: cores, devices and quotas, one manager per kind."""

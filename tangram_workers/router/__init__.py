@@ -1,0 +1,1 @@
+"""Which queue, and in what order: pure."""

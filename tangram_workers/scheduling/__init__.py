@@ -1,0 +1,1 @@
+"""Decisions about durations and units: pure functions that production and simulation share."""

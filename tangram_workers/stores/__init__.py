@@ -1,0 +1,1 @@
+"""Shared state of the fleet in Redis, behind typed calls."""

@@ -1,0 +1,1 @@
+"""The Redis store: keys, scripts and their typed callers."""

@@ -1,0 +1,81 @@
+"""What the stores take and give: plain data."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from tangram_workers.domain.action import Action
+from tangram_workers.domain.result import ActionResult
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """An action on its way into the store."""
+
+    action_id: str
+    #: Encoded action.
+    body: bytes
+    queue: str
+    #: Score less arrival time, in seconds.
+    offset_s: float
+    queue_timeout_s: float
+    #: Whose inbox gets the result; None if a plain Celery caller waits for the task's result.
+    client_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitReply:
+    """What became of a submission."""
+
+    #: "new", "queued", "open" or "ended"; the first two need a message.
+    verdict: str
+    #: Set if the action had ended before.
+    result: ActionResult | None = None
+
+    @property
+    def needs_message(self) -> bool:
+        """True if the transport must carry a message for it."""
+        return self.verdict in ("new", "queued")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """An action held under a lease."""
+
+    action_id: str
+    queue: str
+    action: Action
+    #: 1 for the first try.
+    attempt: int
+    #: Fencing token: only the newest generation can complete.
+    generation: int
+    submitted_s: float
+    #: By the store's clock.
+    claimed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRefusal:
+    """Why an action could not be claimed."""
+
+    #: "ended", "taken" or "unknown".
+    reason: str
+    result: ActionResult | None = None
+
+
+class LeaseState(enum.StrEnum):
+    """What a renewal found."""
+
+    HELD = "held"
+    CANCEL = "cancel"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Republish:
+    """An action whose message must be published again."""
+
+    action_id: str
+    queue: str
+    offset_s: float

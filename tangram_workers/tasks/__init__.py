@@ -1,0 +1,1 @@
+"""Celery entry points: decode, call the worker, encode; no logic."""

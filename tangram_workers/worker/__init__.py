@@ -1,0 +1,1 @@
+"""The worker: takes actions, runs them, answers."""
