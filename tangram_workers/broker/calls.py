@@ -22,6 +22,9 @@ _PARTS: Mapping[ActionKind, tuple[type, str]] = {
 }
 
 
+_KINDS: Mapping[str, ActionKind] = {TASK_PREFIX + kind: kind for kind in ActionKind}
+
+
 def task_name(kind: ActionKind) -> str:
     """Return the Celery task that runs actions of a kind."""
     return TASK_PREFIX + kind
@@ -29,8 +32,7 @@ def task_name(kind: ActionKind) -> str:
 
 def kind_of_task(name: str) -> ActionKind | None:
     """Return the kind of action that a Celery task runs; None for a task of somebody else's."""
-    value = name.removeprefix(TASK_PREFIX)
-    return ActionKind(value) if name != value and value in ActionKind else None
+    return _KINDS.get(name)
 
 
 def action_from_call(

@@ -65,6 +65,8 @@ def celery_config(settings: Settings, broker_url: str, routes: ActionRoutes) -> 
         "task_acks_on_failure_or_timeout": True,
         "task_reject_on_worker_lost": False,
         "task_publish_retry": False,
+        # A pool slot whose process was killed is free again after this, in seconds.
+        "worker_lost_wait": 1.0,
         "worker_prefetch_multiplier": 1,
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_send_task_events": True,

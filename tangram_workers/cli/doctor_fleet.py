@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +21,13 @@ from tangram_workers.cli.doctor_check import (
     install_package,
     run_program,
 )
-from tangram_workers.domain.errors import BrokerUnavailableError
+from tangram_workers.domain.errors import BrokerUnavailableError, MissingPartError
 from tangram_workers.runtime.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 13)
 
+_PROC_SYS = Path("/proc/sys")
 #: Kernel switches that forbid sandboxes: file, value that forbids, setting that allows.
 _SWITCHES = (
     ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
@@ -148,7 +150,17 @@ def check_bubblewrap(settings: Settings) -> Check:
             needed_for=needed_for,
             blocks_fleet=is_wanted,
         )
-    code, text = run_program([*_sandbox_argv(program, settings), "true"])
+    try:
+        code, text = run_program([*_sandbox_argv(program, settings), "true"])
+    except (MissingPartError, OSError, subprocess.SubprocessError) as error:
+        return Check(
+            name="bubblewrap",
+            status=Status.DEGRADED,
+            detail=f"{first_line(error)}.",
+            mend=install_package(debian="bubblewrap", fedora="bubblewrap"),
+            needed_for=needed_for,
+            blocks_fleet=is_wanted,
+        )
     if code != 0:
         why, mend = _why_no_sandbox()
         return Check(
@@ -171,7 +183,7 @@ def check_bubblewrap(settings: Settings) -> Check:
 def check_sandbox_python(settings: Settings) -> Check | None:
     """Look for python3 inside a sandbox; None where no sandbox starts."""
     program = shutil.which("bwrap")
-    if program is None or run_program([*_sandbox_argv(program, settings), "true"])[0] != 0:
+    if program is None or check_bubblewrap(settings).status is not Status.OK:
         return None
     needed_for = "`run_code` and the demo: their code is Python that runs inside"
     code, text = run_program([*_sandbox_argv(program, settings), "python3", "--version"])
@@ -234,7 +246,7 @@ def _sandbox_argv(bwrap: str, settings: Settings) -> list[str]:
 def _why_no_sandbox() -> tuple[str, str]:
     for name, forbidding, allowing in _SWITCHES:
         try:
-            value = Path("/proc/sys", name).read_text().strip()
+            value = (_PROC_SYS / name).read_text().strip()
         except OSError:
             continue  # this kernel has no such switch
         if value == forbidding:

@@ -12,7 +12,8 @@ import click
 from tangram_workers.cli.options import echo_json, json_option, overrides
 from tangram_workers.domain.errors import MissingPartError, SettingsError
 from tangram_workers.runtime.fleet_file import find_broker
-from tangram_workers.runtime.settings import load_settings, variable_name
+from tangram_workers.runtime.settings import load_settings
+from tangram_workers.runtime.settings_checks import variable_name
 
 #: Tasks that Flower keeps in memory; without a bound its memory grows with the run.
 MAX_TASKS = 20_000
@@ -66,3 +67,10 @@ def flower(address: str | None, port: int | None, basic_auth: str | None, as_jso
         sys.executable,
         [sys.executable, "-m", "celery", "-A", "tangram_workers.tasks.app", *arguments],
     )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

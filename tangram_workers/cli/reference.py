@@ -25,9 +25,22 @@ from tangram_workers.runtime.settings import Settings, variable_name
 
 COMMAND_LINE = "python -m tangram_workers.cli.reference docs/reference"
 #: Modules that define errors; a test looks for others.
-ERROR_MODULES = ("tangram_workers.domain.errors", "tangram_workers.wire.codec")
+ERROR_MODULES = (
+    "tangram_workers.domain.errors",
+    "tangram_workers.wire.codec",
+    "tangram_workers.local.fleet",
+)
 
 _NOTE = f"<!-- Generated from the code by `{COMMAND_LINE}`; change it there. -->\n"
+_SETTINGS_INTRODUCTION = (
+    "Every process of the fleet reads these environment variables when it starts. An empty "
+    "variable is one that is not set. A misspelt name or a value of the wrong kind is refused at "
+    "once, with the name, the value and what to do."
+)
+_ERRORS_INTRODUCTION = (
+    "Everything that this package raises on purpose is a `TangramError`. Each message says what "
+    "failed, the value, and what to do next."
+)
 _GROUP_LINE = re.compile(r"^    # --- (?P<title>.+?) -+$")
 _FIELD_LINE = re.compile(r"^    (?P<name>[a-z_]+): ")
 
@@ -47,9 +60,7 @@ def settings_page() -> str:
         _NOTE,
         "# Settings",
         "",
-        "Every process of the fleet reads these environment variables when it starts. An empty "
-        "variable is one that is not set. A misspelt name or a value of the wrong kind is refused "
-        "at once, with the name, the value and what to do.",
+        _SETTINGS_INTRODUCTION,
     ]
     for title, names in _settings_groups():
         lines += ["", f"## {title[0].upper()}{title[1:]}", ""]
@@ -137,8 +148,7 @@ def errors_page() -> str:
         _NOTE,
         "# Errors",
         "",
-        "Everything that this package raises on purpose is a `TangramError`. Each message says "
-        "what failed, the value, and what to do next.",
+        _ERRORS_INTRODUCTION,
         "",
         "| error | also a | meaning |",
         "|---|---|---|",
@@ -152,10 +162,11 @@ def errors_page() -> str:
 
 def _error_tree(error: type[Exception], depth: int) -> Iterator[tuple[int, type[Exception]]]:
     yield depth, error
-    # By place in the code. Others may be loaded by now, a test's own for one: they are not ours.
-    for child in error.__subclasses__():
-        if child.__module__ in ERROR_MODULES:
-            yield from _error_tree(child, depth + 1)
+    # Others may be loaded by now, a test's own for one: they are not ours. Python keeps them in
+    # the order of imports, which differs from one process to the next.
+    ours = [child for child in error.__subclasses__() if child.__module__ in ERROR_MODULES]
+    for child in sorted(ours, key=lambda each: ERROR_MODULES.index(each.__module__)):
+        yield from _error_tree(child, depth + 1)
 
 
 def find_command_group() -> click.Group | None:

@@ -12,7 +12,8 @@ from tangram_workers.domain.queues import CPU_QUEUE
 from tangram_workers.resources.cores import usable_cores
 from tangram_workers.runtime.fleet_file import find_broker
 from tangram_workers.runtime.logs import set_up_logs
-from tangram_workers.runtime.settings import load_settings, variable_name
+from tangram_workers.runtime.settings import load_settings
+from tangram_workers.runtime.settings_checks import variable_name
 from tangram_workers.sandbox.factory import make_driver
 
 

@@ -22,7 +22,8 @@ from tangram_workers.domain.queues import CPU_QUEUE
 from tangram_workers.local.redis_server import RedisServer
 from tangram_workers.runtime.fleet_file import FleetFile, remove_fleet_file
 from tangram_workers.runtime.processes import die_with_parent
-from tangram_workers.runtime.settings import Settings, variable_name
+from tangram_workers.runtime.settings import Settings, settings_environment
+from tangram_workers.runtime.settings_checks import variable_name
 
 log = logging.getLogger(__name__)
 
@@ -168,9 +169,11 @@ class Fleet:
         self._lock_file = lock_file
 
     def _launch(self, worker: _Worker) -> None:
-        environment = {**os.environ, variable_name("broker_url"): self._url}
-        for name in ("data_dir", "node", "sandbox_driver", "cores"):
-            environment[variable_name(name)] = str(getattr(self._settings, name))
+        environment = {
+            **os.environ,
+            **settings_environment(self._settings),
+            variable_name("broker_url"): self._url,
+        }
         with (self.log_dir / "worker.log").open("ab") as output:
             worker.process = subprocess.Popen(
                 [sys.executable, "-m", "tangram_workers.cli", "worker", "--name", worker.name],

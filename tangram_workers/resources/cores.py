@@ -15,7 +15,7 @@ import fcntl
 import os
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tangram_workers.domain.errors import InputError, SettingsError
@@ -33,19 +33,19 @@ _FILE_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 class CoreGrant:
     """Cores that nobody else on this node has; a context manager that gives them back."""
 
-    def __init__(self, locks: dict[int, int]) -> None:
+    def __init__(self, locks: dict[int, int], bell_fd: int) -> None:
         self._locks = locks
+        #: Open for writing, so that its closing rings, be it by us or by the kernel.
+        self._bell_fd = bell_fd
         #: Ids of the granted cores, ascending.
         self.core_ids: tuple[int, ...] = tuple(sorted(locks))
 
     def release(self) -> None:
         """Give the cores back; more than once is fine."""
         locks, self._locks = self._locks, {}
-        for fd in locks.values():
-            # Unlocked before closed: closing rings, and whoever hears it must find the core free.
-            # It also frees the core if a fork meanwhile has kept a copy of the descriptor.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+        if locks:
+            _unlock(locks)
+            os.close(self._bell_fd)  # last: whoever hears it must find the cores free
 
     def __enter__(self) -> CoreGrant:
         return self
@@ -124,7 +124,7 @@ class CoreLedger:
         """Return how many cores nobody has; only a hint, since it may change at once."""
         with self._passing():
             locks = self._take(len(self.core_ids))
-            CoreGrant(locks).release()
+            _unlock(locks)
             return len(locks)
 
     def _try(
@@ -135,8 +135,9 @@ class CoreLedger:
             if ticket.is_first():
                 locks = self._take(maximum)
                 if len(locks) >= minimum:
-                    return CoreGrant(locks)
-                CoreGrant(locks).release()
+                    first = self._cores / str(min(locks))
+                    return CoreGrant(locks, os.open(first, os.O_WRONLY | os.O_CLOEXEC))
+                _unlock(locks)
             if will_wait:
                 ticket.take_place()
             return None
@@ -204,7 +205,14 @@ class _Ticket:
             self._number = None
 
     def _numbers(self) -> list[int]:
-        return [int(name) for name in os.listdir(self._line) if name.isdecimal()]
+        return [int(path.name) for path in self._line.iterdir() if path.name.isdecimal()]
+
+
+def _unlock(locks: Mapping[int, int]) -> None:
+    for fd in locks.values():
+        # Not by closing alone: a fork meanwhile may have kept a copy of the descriptor.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
 
 
 def _pause(bell: FolderBell | None, cancel: CancelToken, left_s: float) -> None:
@@ -219,8 +227,10 @@ def _pause(bell: FolderBell | None, cancel: CancelToken, left_s: float) -> None:
 
 
 def _try_lock(path: Path, *, create: bool = True) -> int | None:
-    """Return a descriptor that locks a file, or None if somebody else's does (or it is not there)."""
-    flags = _FILE_FLAGS if create else _FILE_FLAGS & ~os.O_CREAT
+    """Return a descriptor that locks a file; None if another one does, or there is no file."""
+    # For reading: closing it after a vain attempt must not ring, or those who wait would wake
+    # each other for ever.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
     try:
         fd = os.open(path, flags, 0o600)
     except FileNotFoundError:

@@ -30,7 +30,14 @@ from tangram_workers.runtime.settings_checks import (
     variable_name,
 )
 
-__all__ = ["PREFIX", "Settings", "default_data_dir", "load_settings", "variable_name"]
+__all__ = [
+    "PREFIX",
+    "Settings",
+    "default_data_dir",
+    "load_settings",
+    "settings_environment",
+    "variable_name",
+]
 
 
 def default_data_dir() -> Path:
@@ -277,3 +284,14 @@ def load_settings(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         raise SettingsError(describe(error, os.environ, overrides, Settings.model_fields)) from None
+
+
+def settings_environment(settings: Settings) -> dict[str, str]:
+    """Return the variables that give another process the settings that differ from the defaults."""
+    environment = {}
+    for name in settings.model_fields_set:
+        value = getattr(settings, name)
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        # An empty variable is one that is not set; it hides the parent's own.
+        environment[variable_name(name)] = "" if value is None else text
+    return environment

@@ -1,6 +1,6 @@
 """The driver that isolates: one bubblewrap sandbox per action.
 
-    sh: enters cgroups -> setpriv: drops root -> bwrap: makes namespaces => sh: writes files -> program
+    sh (enters cgroups) -> setpriv (drops root) -> bwrap => sh (writes files) -> the program
 
 An arrow is the same process becoming another program; `=>` crosses into the sandbox. The sandbox
 ends with its own first process: the kernel then kills everything in its PID namespace, whatever
@@ -96,7 +96,15 @@ class BubblewrapDriver:
                 pipes = self._open_pipes(stack, request)
                 status = BwrapStatus()
                 stack.callback(status.close)
-                child = self._start(request, argv, env, workspace, cgroup, pipes, status)
+                child = self._start(
+                    request,
+                    argv=argv,
+                    env=env,
+                    workspace=workspace,
+                    cgroup=cgroup,
+                    pipes=pipes,
+                    status=status,
+                )
                 stack.callback(child.close)
             except OSError as error:
                 raise SandboxError(
@@ -104,7 +112,7 @@ class BubblewrapDriver:
                     "for exhausted memory, processes or descriptors on this node, and for cores "
                     "that this process may not use."
                 ) from error
-            return _attend(request, cancel, child, cgroup, pipes, status)
+            return _attend(request, cancel, child, cgroup=cgroup, pipes=pipes, status=status)
 
     def close_workspace(self, key: str) -> None:
         """Remove a lasting workspace; one that does not exist is fine."""
@@ -131,6 +139,7 @@ class BubblewrapDriver:
     def _start(
         self,
         request: SandboxRequest,
+        *,
         argv: Sequence[str],
         env: Mapping[str, str],
         workspace: Path | None,
@@ -171,9 +180,9 @@ class BubblewrapDriver:
             enter = scripts.enter_script(() if cgroup is None else cgroup.entry_files)
             bwrap = [self._bwrap_path, "--args", str(options_fd)]
             bwrap += ["--json-status-fd", str(status.write_fd), "--"]
+            inner = ("/bin/sh", "-c", start, "sh")
             child = spawn(
-                ["/bin/sh", "-c", enter, "sh", *self._drop_root, *bwrap]
-                + ["/bin/sh", "-c", start, "sh", *argv],
+                [*("/bin/sh", "-c", enter, "sh"), *self._drop_root, *bwrap, *inner, *argv],
                 env={},  # the worker's own variables hold secrets
                 stdin_fd=stdin_fd,
                 stdout=pipes[0],
@@ -232,13 +241,14 @@ def _attend(
     request: SandboxRequest,
     cancel: CancelToken,
     child: Child,
+    *,
     cgroup: ActionCgroup | None,
     pipes: tuple[OutputPipe, OutputPipe],
     status: BwrapStatus,
 ) -> SandboxReport:
     """Wait for the end of a started sandbox, or bring it about, and report."""
     stdout, stderr = pipes
-    is_gone = False
+    is_gone, bwrap_code, own_cpu_s = False, 0, 0.0
     try:
         ending = pump(
             child,
@@ -255,7 +265,7 @@ def _attend(
         if is_gone:
             bwrap_code, own_cpu_s = child.reap()
     run_s = time.monotonic() - child.started_s
-    usage = CgroupUsage(oom_kills=0, cpu_s=own_cpu_s if is_gone else 0.0, peak_memory_bytes=0)
+    usage = CgroupUsage(oom_kills=0, cpu_s=own_cpu_s, peak_memory_bytes=0)
     if cgroup is not None:
         usage = cgroup.usage()
         is_gone &= cgroup.close(timeout_s=_KILL_TIMEOUT_S)

@@ -56,9 +56,8 @@ def find_cgroups() -> tuple[CgroupProbe, dict[str, Path]]:
     if parent is not None:
         controllers = tuple(sorted(_V2_NEEDED))
         # cpu.stat needs no controller, so CPU time is there without "cpu".
-        return CgroupProbe(version="v2", controllers=controllers, reason=""), {
-            name: parent for name in controllers
-        }
+        found = CgroupProbe(version="v2", controllers=controllers, reason="")
+        return found, dict.fromkeys(controllers, parent)
     return CgroupProbe(version="none", controllers=(), reason=reason), {}
 
 

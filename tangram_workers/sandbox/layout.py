@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ WORKSPACE = "/workspace"
 FILES_SCRIPT = "/.tangram-files"
 
 _UID = "1000"
+_TMP, _SHM, _VAR_TMP = "/tmp", "/dev/shm", "/var/tmp"  # noqa: S108 - private inside
 _TOP_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 #: Parts of the host's /etc that programs need and that say nothing about the host.
 _ETC_PARTS = ("alternatives", "ld.so.cache", "localtime", "ssl/certs", "ssl/openssl.cnf")
@@ -43,12 +43,12 @@ def fixed_options(bwrap_path: str) -> list[str]:
         *("--ro-bind", "/usr", "/usr"),
         # Named, since the folders that bwrap makes by itself are closed to other users.
         *("--perms", "0755", "--dir", "/etc", "--perms", "0755", "--dir", "/etc/ssl"),
-        *("--perms", "0755", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"),
+        *("--perms", "0755", "--dir", "/var", "--symlink", _TMP, _VAR_TMP),
     ]
     for name in _TOP_FOLDERS:
         path = Path("/", name)
         if path.is_symlink():
-            options += ["--symlink", os.readlink(path), str(path)]
+            options += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():
             options += ["--ro-bind", str(path), str(path)]
     for name in _ETC_PARTS:
@@ -74,7 +74,7 @@ def _nested_namespace_options(bwrap_path: str) -> Sequence[str]:
             f"{bwrap_path} is older than bubblewrap 0.7 and cannot bound folders in memory. "
             "Install a newer one: `apt-get install bubblewrap` on Debian 12 or Ubuntu 24.04."
         )
-    is_setuid = bool(os.stat(bwrap_path).st_mode & stat.S_ISUID)
+    is_setuid = bool(Path(bwrap_path).stat().st_mode & stat.S_ISUID)
     return ("--disable-userns",) if "--disable-userns" in known and not is_setuid else ()
 
 
@@ -93,9 +93,9 @@ def action_options(
     options = []
     for path, fd in files.items():
         options += ["--perms", "0644", "--file", str(fd), path]
-    options += ["--size", size, "--perms", "1777", "--tmpfs", "/tmp"]
+    options += ["--size", size, "--perms", "1777", "--tmpfs", _TMP]
     # bwrap's own /dev/shm, and /dev itself, would take files without end.
-    options += ["--size", size, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    options += ["--size", size, "--perms", "1777", "--tmpfs", _SHM, "--remount-ro", "/dev"]
     if workspace is None:
         options += ["--size", size, "--tmpfs", WORKSPACE]
     else:

@@ -36,7 +36,7 @@ def is_dead(owner: str) -> bool:
 
 
 def _pid_namespace() -> int:
-    return os.stat("/proc/self/ns/pid").st_ino
+    return Path("/proc/self/ns/pid").stat().st_ino
 
 
 def _start_ticks(pid: int) -> int:

@@ -92,7 +92,15 @@ class ProcessDriver:
                 stdout, stderr = (OutputPipe(limit_bytes=request.output_limit_bytes) for _ in "oe")
                 stack.callback(stdout.close)
                 stack.callback(stderr.close)
-                child = self._start(request, argv, env, folder, cgroup, stdout, stderr)
+                child = _start(
+                    request,
+                    argv=argv,
+                    env=env,
+                    folder=folder,
+                    cgroup=cgroup,
+                    stdout=stdout,
+                    stderr=stderr,
+                )
                 stack.callback(child.close)
             except OSError as error:
                 raise SandboxError(
@@ -100,7 +108,15 @@ class ProcessDriver:
                     "for exhausted memory, processes or descriptors on this node, and for cores "
                     "that this process may not use."
                 ) from error
-            return _attend(request, cancel, child, cgroup, mark, stdout, stderr)
+            return _attend(
+                request,
+                cancel,
+                child,
+                cgroup=cgroup,
+                mark=mark,
+                stdout=stdout,
+                stderr=stderr,
+            )
 
     def close_workspace(self, key: str) -> None:
         """Remove a lasting workspace; one that does not exist is fine."""
@@ -118,39 +134,6 @@ class ProcessDriver:
                 removed += _kill_marked(pid, mark)
         return removed + self._workspaces.sweep(idle_s=idle_s)
 
-    def _start(
-        self,
-        request: SandboxRequest,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        folder: Path,
-        cgroup: ActionCgroup | None,
-        stdout: OutputPipe,
-        stderr: OutputPipe,
-    ) -> Child:
-        command = request.command
-        if command.stdin is None:
-            stdin_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        else:
-            stdin_fd = memory_file(command.stdin.encode())
-        start = scripts.start_script(
-            command.cwd,
-            address_space_bytes=request.memory_bytes if cgroup is None else None,
-        )
-        entry_files = () if cgroup is None else cgroup.entry_files
-        try:
-            return spawn(
-                ["/bin/sh", "-c", scripts.enter_script(entry_files, then=start), "sh", *argv],
-                env=env,
-                stdin_fd=stdin_fd,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=str(folder),
-                core_ids=request.core_ids,
-            )
-        finally:
-            os.close(stdin_fd)
-
 
 def _write_files(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
@@ -159,10 +142,45 @@ def _write_files(folder: Path, files: Mapping[str, str]) -> None:
         path.write_bytes(text.encode())
 
 
+def _start(
+    request: SandboxRequest,
+    *,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    folder: Path,
+    cgroup: ActionCgroup | None,
+    stdout: OutputPipe,
+    stderr: OutputPipe,
+) -> Child:
+    command = request.command
+    if command.stdin is None:
+        stdin_fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    else:
+        stdin_fd = memory_file(command.stdin.encode())
+    start = scripts.start_script(
+        command.cwd,
+        address_space_bytes=request.memory_bytes if cgroup is None else None,
+    )
+    entry_files = () if cgroup is None else cgroup.entry_files
+    try:
+        return spawn(
+            ["/bin/sh", "-c", scripts.enter_script(entry_files, then=start), "sh", *argv],
+            env=env,
+            stdin_fd=stdin_fd,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=str(folder),
+            core_ids=request.core_ids,
+        )
+    finally:
+        os.close(stdin_fd)
+
+
 def _attend(
     request: SandboxRequest,
     cancel: CancelToken,
     child: Child,
+    *,
     cgroup: ActionCgroup | None,
     mark: str,
     stdout: OutputPipe,
@@ -170,6 +188,7 @@ def _attend(
 ) -> SandboxReport:
     """Wait for the end of a started program, or bring it about, and report."""
     usage = CgroupUsage(oom_kills=0, cpu_s=0.0, peak_memory_bytes=0)
+    code, waited_cpu_s = 0, 0.0
     try:
         ending = pump(
             child, stdout=stdout, stderr=stderr, timeout_s=request.timeout_s, cancel=cancel
@@ -223,16 +242,15 @@ def _kill_all_marked(mark: str, *, timeout_s: float) -> bool:
 
 def _marked() -> Iterator[tuple[int, str]]:
     """Yield process id and mark of everything that carries one."""
-    for name in os.listdir("/proc"):
-        if name.isdecimal() and (mark := _mark_of(int(name))):
-            yield int(name), mark
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal() and (mark := _mark_of(int(path.name))):
+            yield int(path.name), mark
 
 
 def _mark_of(pid: int) -> str:
     # Empty for zombies, for other users' processes and for those that have just gone.
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = file.read()
+        variables = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return ""
     wanted = _MARK.encode() + b"="

@@ -10,6 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
 from shlex import quote
 
 from tangram_workers.domain.action import Command
@@ -79,7 +80,7 @@ def files_script(files: Mapping[str, str]) -> str:
     It runs inside the sandbox: a link that an earlier program of the workspace laid leads nowhere
     that the program could not write to anyway.
     """
-    folders = sorted({os.path.dirname(path) for path in files} - {""})
+    folders = sorted({str(PurePosixPath(path).parent) for path in files} - {"."})
     steps = []
     if folders:
         steps.append("mkdir -p " + " ".join(quote("./" + folder) for folder in folders))

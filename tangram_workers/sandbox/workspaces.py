@@ -86,7 +86,6 @@ class Workspaces:
         name = _name_of(key)
         try:
             fd = self._lock(name, fcntl.LOCK_SH)
-            assert fd is not None
         except OSError as error:
             raise SandboxError(f"The workspace {key!r} cannot be locked: {error}.") from error
         try:
@@ -151,8 +150,9 @@ class Workspaces:
 
     def _remove(self, name: str, *, unused_since_s: float | None) -> bool:
         """Remove a workspace unless it is in use or, where a bound is given, was used since."""
-        fd = self._lock(name, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if fd is None:
+        try:
+            fd = self._lock(name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             return False
         try:
             if unused_since_s is not None and os.fstat(fd).st_mtime > unused_since_s:
@@ -170,8 +170,8 @@ class Workspaces:
             os.close(fd)
         return True
 
-    def _lock(self, name: str, how: int) -> int | None:
-        """Return a locked descriptor of the workspace's lock file; None if it is taken."""
+    def _lock(self, name: str, how: int) -> int:
+        """Return a locked descriptor of the workspace's lock file."""
         path = self._locks / name
         while True:
             fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -180,9 +180,6 @@ class Workspaces:
                 # Removed between our opening and locking: then we locked nothing of use.
                 if os.fstat(fd).st_nlink > 0:
                     return fd
-            except BlockingIOError:
-                os.close(fd)
-                return None
             except BaseException:
                 os.close(fd)
                 raise
@@ -240,7 +237,7 @@ def _remove_tree(folder: Path) -> None:
     except PermissionError:
         # Nothing runs in it any more, so nobody can put a link in our way.
         for path, names, _ in os.walk(folder):
-            for name in names:
-                if not os.path.islink(os.path.join(path, name)):
-                    os.chmod(os.path.join(path, name), 0o700)
+            for inner in (Path(path, name) for name in names):
+                if not inner.is_symlink():
+                    inner.chmod(0o700)
         shutil.rmtree(folder)

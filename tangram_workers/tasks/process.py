@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tangram_workers.broker.app import HEARTBEAT_S, TangramCelery
 from tangram_workers.resources.cores import CoreLedger, usable_cores
 from tangram_workers.runtime.settings import Settings
-from tangram_workers.sandbox.factory import make_driver, sandbox_dir
+from tangram_workers.sandbox.factory import make_driver, sandbox_folder
 from tangram_workers.stores.types import Republish
 from tangram_workers.worker.executor import Executor
 from tangram_workers.worker.keeper import Keeper
@@ -87,5 +87,5 @@ class WorkerProcess:
         return make_driver(self._settings)
 
     def _ledger(self) -> CoreLedger:
-        directory: Path = sandbox_dir(self._settings) / "cores"
+        directory: Path = sandbox_folder(self._settings) / "cores"
         return CoreLedger(directory, usable_cores(self._settings.cores))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from dataclasses import dataclass
@@ -75,13 +76,18 @@ class Executor:
             clock = _StoreClock(claim.claimed_s)
             try:
                 result = self._run(claim, token, clock)
-            except SandboxError as error:
-                log.warning("action %s: %s", action_id, error)
+            except Exception as error:  # noqa: BLE001  # the fleet's fault, whatever it is
+                log.warning("action %s: %s", action_id, error, exc_info=not isinstance(error, SandboxError))
                 if claim.attempt < self._settings.max_attempts:
                     return Attempt(None, must_republish=self._store.give_back(claim))
                 result = self._refuse(
                     claim, Outcome.INFRASTRUCTURE_ERROR, f"Its sandbox broke: {error}", clock
                 )
+            except BaseException:
+                # This process is being stopped: others need not wait for the end of its lease.
+                with contextlib.suppress(BrokerUnavailableError):
+                    self._store.give_back(claim)
+                raise
             return Attempt(self._answer(claim, result, hold))
 
     def _run(self, claim: Claim, token: CancelToken, clock: _StoreClock) -> ActionResult:

@@ -50,7 +50,7 @@ def server(
 
 @pytest.fixture
 def store(server: RedisServer) -> Iterator[ActionStore]:
-    options = StoreOptions(lease_s=LEASE_S, max_attempts=2, result_ttl_s=60)
+    options = StoreOptions(lease_s=LEASE_S, max_attempts=2, result_ttl_s=60.0)
     store = ActionStore(server.url, Keys(uuid.uuid4().hex[:8]), options, timeout_s=5)
     yield store
     store.close()

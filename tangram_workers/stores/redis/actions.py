@@ -125,7 +125,7 @@ class ActionStore:
         reply: bytes = self._run(
             "cancel",
             [self._keys.action(action_id), self._keys.due],
-            [action_id, self._options.result_ttl_s, self._keys.waiting("")],
+            [action_id, self._ttl, self._keys.waiting("")],
         )
         return reply.decode()
 

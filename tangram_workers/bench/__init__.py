@@ -1,0 +1,1 @@
+"""Scenarios that are measured, each with its baseline."""

@@ -1,0 +1,1 @@
+"""One synchronous RL step on real problems, by the fleet and by a static baseline."""
