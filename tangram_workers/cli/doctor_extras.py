@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tangram_workers.cli.doctor_check import (
     run_program,
 )
 
+_DOCKER_HOST = "unix:///var/run/docker.sock"
 #: Where the official container image keeps its server.
 _TRITON_IMAGE_PROGRAM = Path("/opt/tritonserver/bin/tritonserver")
 
@@ -63,6 +66,9 @@ def _engine_by_sdk() -> tuple[str, str]:
     """Return the engine's version, or an empty one and the problem."""
     import docker
 
+    problem = _engine_socket_problem(os.environ.get("DOCKER_HOST") or _DOCKER_HOST)
+    if problem:
+        return "", problem
     try:
         client: Any = docker.from_env(timeout=int(PROGRAM_TIMEOUT_S))
         try:
@@ -71,6 +77,20 @@ def _engine_by_sdk() -> tuple[str, str]:
             client.close()
     except Exception as error:  # noqa: BLE001 - requests, urllib3 and the SDK each raise their own
         return "", first_line(error)
+
+
+def _engine_socket_problem(host: str) -> str:
+    """Try the engine's socket; the SDK leaves its own open where nobody listens."""
+    kind, _, path = host.partition("://")
+    if kind != "unix":
+        return ""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PROGRAM_TIMEOUT_S)
+        try:
+            connection.connect(path)
+        except OSError as error:
+            return f"{path}: {error.strerror or error}"
+    return ""
 
 
 def check_triton() -> Check:

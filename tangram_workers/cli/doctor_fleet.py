@@ -101,12 +101,13 @@ def check_broker(settings: Settings, ping_broker: Callable[[str, float], None]) 
     try:
         ping_broker(url, settings.connect_timeout_s)
     except Exception as error:  # noqa: BLE001 - whatever the client raises, the doctor reports it
+        detail = f"{_without_secrets(error, url)}."
+        if not isinstance(error, BrokerUnavailableError):
+            detail = f"The broker at {where} does not answer: {detail}"
         return Check(
             name="broker",
             status=Status.MISSING,
-            detail=_without_secrets(error, url)
-            if isinstance(error, BrokerUnavailableError)
-            else f"The broker at {where} does not answer: {_without_secrets(error, url)}.",
+            detail=detail,
             mend="unset TANGRAM_BROKER_URL",
             needed_for=needed_for,
             blocks_fleet=True,

@@ -9,6 +9,7 @@ import click
 
 from tangram_workers import __version__
 from tangram_workers.cli.check import doctor
+from tangram_workers.cli.demo import demo
 from tangram_workers.cli.fleet import down, status, up
 from tangram_workers.cli.flower import flower
 from tangram_workers.cli.run import run
@@ -28,7 +29,7 @@ def cli() -> None:
     """
 
 
-for command in (up, down, status, run, worker, flower, doctor):
+for command in (up, down, status, run, demo, worker, flower, doctor):
     cli.add_command(command)
 
 

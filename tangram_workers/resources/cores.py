@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tangram_workers.domain.errors import InputError, SettingsError
-from tangram_workers.resources.inotify import FolderBell
+from tangram_workers.resources.inotify import BellShelf, FolderBell
 from tangram_workers.runtime.cancel import CancelToken
 
 #: Bound on how late we see what did not ring: a killed holder's lock is freed just after its file
@@ -72,6 +72,11 @@ class CoreLedger:
         self._turnstile = directory / "turnstile"
         for folder in (self._cores, self._line):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._bells = BellShelf((self._cores, self._line))
+
+    def close(self) -> None:
+        """Give descriptors back; grants stay with their holders."""
+        self._bells.close()
 
     def acquire(
         self, minimum: int, maximum: int, *, cancel: CancelToken, timeout_s: float
@@ -101,24 +106,24 @@ class CoreLedger:
             )
         deadline_s = time.monotonic() + timeout_s
         ticket = _Ticket(self._line)
-        with contextlib.ExitStack() as stack:
-            stack.callback(ticket.give_up)
-            bell: FolderBell | None = None
-            while True:
-                if bell is not None:
-                    bell.silence()  # before looking: what happens from here on rings again
-                if cancel.is_set:
-                    return None
-                left_s = deadline_s - time.monotonic()
-                grant = self._try(ticket, minimum, maximum, will_wait=left_s > 0)
-                if grant is not None or left_s <= 0:
-                    return grant
-                if bell is None:
-                    with contextlib.suppress(OSError):
-                        bell = FolderBell((self._cores, self._line))
-                        stack.callback(bell.close)
-                        continue  # something may have happened before it listened
-                _pause(bell, cancel, left_s)
+        try:
+            if cancel.is_set:
+                return None
+            grant = self._try(ticket, minimum, maximum, will_wait=timeout_s > 0)
+            if grant is not None or timeout_s <= 0:
+                return grant
+            with self._bells.borrow() as bell:
+                # The first look is anew: something may have happened before the bell listened.
+                while not cancel.is_set and time.monotonic() < deadline_s:
+                    if bell is not None:
+                        bell.silence()  # before looking: what happens from here on rings again
+                    grant = self._try(ticket, minimum, maximum, will_wait=True)
+                    if grant is not None:
+                        return grant
+                    _pause(bell, cancel, deadline_s - time.monotonic())
+            return None
+        finally:
+            ticket.give_up()
 
     def count_free(self) -> int:
         """Return how many cores nobody has; only a hint, since it may change at once."""

@@ -1,11 +1,12 @@
-"""A bell that rings when anything happens in a folder: inotify, which Python has no module for."""
+"""Bells that ring when anything happens in a folder: inotify, which Python has no module for."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -49,3 +50,50 @@ class FolderBell:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+class BellShelf:
+    """Keeps bells for the next who waits: the kernel takes ten milliseconds to close one."""
+
+    def __init__(self, folders: Iterable[Path], *, most: int = 8) -> None:
+        """Start without bells.
+
+        Args:
+            folders: What the bells listen to.
+            most: How many are kept.
+        """
+        self._folders = tuple(folders)
+        self._most = most
+        self._lock = threading.Lock()
+        self._bells: list[FolderBell] = []
+        self._pid = os.getpid()
+
+    @contextlib.contextmanager
+    def borrow(self) -> Iterator[FolderBell | None]:
+        """Lend a bell to one waiting thread; None where there are none to be had."""
+        with self._lock:
+            if self._pid != os.getpid():
+                # A fork shares our bells: each event would reach one process or the other.
+                self._discard()
+                self._pid = os.getpid()
+            bell = self._bells.pop() if self._bells else None
+        if bell is None:
+            with contextlib.suppress(OSError):
+                bell = FolderBell(self._folders)
+        try:
+            yield bell
+        finally:
+            if bell is not None:
+                with self._lock:
+                    self._bells.append(bell)
+                    if len(self._bells) > self._most:
+                        self._bells.pop().close()
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        with self._lock:
+            self._discard()
+
+    def _discard(self) -> None:
+        while self._bells:
+            self._bells.pop().close()

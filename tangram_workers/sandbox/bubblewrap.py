@@ -20,7 +20,7 @@ from tangram_workers.domain.action import Command
 from tangram_workers.domain.errors import MissingPartError, SandboxError
 from tangram_workers.domain.resources import MIB
 from tangram_workers.runtime.cancel import CancelToken
-from tangram_workers.sandbox import layout, scripts
+from tangram_workers.sandbox import layout, scripts, seccomp
 from tangram_workers.sandbox.bwrap_status import BwrapStatus
 from tangram_workers.sandbox.cgroups import ActionCgroup, CgroupFactory, CgroupUsage
 from tangram_workers.sandbox.protocol import Ending, SandboxReport, SandboxRequest
@@ -66,6 +66,7 @@ class BubblewrapDriver:
             self._drop_root = (_find_setpriv(), *user, "--")
         self._bwrap_path = bwrap_path
         self._fixed_options = layout.fixed_options(bwrap_path)
+        self._seccomp_filter = seccomp.make_filter()
         self._cgroups = CgroupFactory()
         self._workspaces = Workspaces(base_dir, owner_uid=self._uid)
         self._try_once()
@@ -160,9 +161,13 @@ class BubblewrapDriver:
             if command.files:
                 script = scripts.files_script(command.files)
                 files[layout.FILES_SCRIPT] = lend(script.encode())
+            lent = list(files.values())
             options = self._fixed_options + layout.action_options(
                 env=env, disk_bytes=request.disk_bytes, workspace=workspace, files=files
             )
+            if self._seccomp_filter is not None:
+                lent.append(lend(self._seccomp_filter))
+                options += ["--seccomp", str(lent[-1])]
             # Not as arguments: those are open to every user's eyes, and bounded in size.
             options_fd = lend(b"".join(option.encode() + b"\0" for option in options))
             if command.stdin is None:
@@ -187,7 +192,7 @@ class BubblewrapDriver:
                 stdin_fd=stdin_fd,
                 stdout=pipes[0],
                 stderr=pipes[1],
-                pass_fds=(options_fd, status.write_fd, *files.values()),
+                pass_fds=(options_fd, status.write_fd, *lent),
                 core_ids=request.core_ids,
             )
         status.close_write()

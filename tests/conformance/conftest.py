@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tangram_workers.sandbox import owner
-from tangram_workers.sandbox.cgroups import CgroupFactory
 from tangram_workers.sandbox.protocol import SandboxDriver
 from tests.support.processes import find_processes, make_marker, open_descriptors
-from tests.support.sandboxes import DRIVERS, Sandboxes, make_driver_of_kind, sandbox_folder
+from tests.support.sandboxes import (
+    DRIVERS,
+    Sandboxes,
+    cgroups_of,
+    make_driver_of_kind,
+    sandbox_folder,
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,18 +38,10 @@ def sandboxes(any_driver: tuple[SandboxDriver, bool], marker: str) -> Iterator[S
     yield made
     made.close()
     assert find_processes(marker) == []
-    assert left_cgroups() == []
+    assert cgroups_of(os.getpid()) == []
     assert (open_descriptors(), os.sched_getaffinity(0)) == before
 
 
 @pytest.fixture
 def marker() -> str:
     return make_marker()
-
-
-def left_cgroups() -> list[Path]:
-    """Return the cgroups that this process made and did not remove."""
-    _, parents = CgroupFactory().probe, CgroupFactory()._parents
-    return [
-        path for parent in parents.values() for path in parent.glob(f"tangram-{owner.owner_id()}.*")
-    ]

@@ -354,9 +354,10 @@ def test_key_may_be_any_text(sandboxes: Sandboxes) -> None:
 
 def test_sweep_removes_idle_workspaces_only(sandboxes: Sandboxes) -> None:
     sandboxes.run("touch", "f", key="one")
-    assert sandboxes.driver.sweep(idle_s=3600) == 0
+    sandboxes.driver.sweep(idle_s=3600)
     assert sandboxes.run("ls", key="one").stdout == b"f\n"
-    assert sandboxes.driver.sweep(idle_s=0) == 1
+    # Not "exactly one": it also removes what any other dead worker of this machine left.
+    assert sandboxes.driver.sweep(idle_s=0) >= 1
     assert sandboxes.run("ls", "-A", key="one").stdout == b""
 
 
@@ -372,7 +373,7 @@ def test_workspace_in_use_is_neither_swept_nor_closed(sandboxes: Sandboxes, mark
         thread = threading.Thread(target=use)
         thread.start()
         wait_until(lambda: sandboxes.run("ls", key="one").stdout == b"f\n")
-        assert sandboxes.driver.sweep(idle_s=0) == 0
+        sandboxes.driver.sweep(idle_s=0)
         sandboxes.driver.close_workspace("one")
         sandboxes.run("touch", "go", key="one")
         thread.join()

@@ -20,6 +20,7 @@ from tangram_workers.domain.action import Command
 from tangram_workers.domain.resources import MIB
 from tangram_workers.runtime.cancel import CancelToken
 from tangram_workers.sandbox.bubblewrap import BubblewrapDriver, find_bwrap
+from tangram_workers.sandbox.cgroup_mounts import find_cgroups
 from tangram_workers.sandbox.cgroups import CgroupFactory
 from tangram_workers.sandbox.process import ProcessDriver
 from tangram_workers.sandbox.protocol import SandboxDriver, SandboxReport, SandboxRequest
@@ -91,6 +92,12 @@ def make_bubblewrap(folder: Path) -> BubblewrapDriver:
     return BubblewrapDriver(
         bwrap_path=find_bwrap(), base_dir=folder / "bubblewrap", sandbox_uid=SANDBOX_UID
     )
+
+
+def cgroups_of(pid: int) -> list[Path]:
+    """Return the cgroups that a process made for its actions and that are still there."""
+    _, parents = find_cgroups()
+    return [path for parent in parents.values() for path in parent.glob(f"tangram-*.{pid}.*")]
 
 
 def make_driver_of_kind(kind: str, folder: Path) -> tuple[SandboxDriver, bool]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import sys
 import types
 
@@ -274,3 +275,50 @@ def test_the_json_form_is_json():
     value = json.loads(json.dumps(doctor.to_builtins(doctor.run_checks(load_settings()))))
     assert value["checks"][0]["name"] == "python"
     assert value["checks"][0]["status"] == "ok"
+
+
+class TestDocker:
+    @pytest.fixture(autouse=True)
+    def _sdk(self, monkeypatch, tmp_path):
+        """A stand-in for the SDK, with a socket that somebody listens on."""
+
+        class Client:
+            def version(self):
+                return {"Version": "28.1"}
+
+            def close(self):
+                pass
+
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(tmp_path / "docker.sock"))
+            server.listen()
+            monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+            self.client = Client
+            fake = types.SimpleNamespace(from_env=lambda **_: self.client())
+            monkeypatch.setitem(sys.modules, "docker", fake)
+            monkeypatch.setattr(doctor_extras, "is_installed", lambda _: True)
+            yield
+
+    def test_an_engine_that_answers_is_named_by_version(self):
+        check = doctor_extras.check_docker()
+        assert (check.status, check.detail) == (Status.OK, "Docker engine 28.1 answers.")
+
+    def test_a_socket_that_is_not_there_is_named(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+        check = doctor_extras.check_docker()
+        assert check.status is Status.DEGRADED
+        assert f"{tmp_path}/none.sock: No such file" in check.detail
+        assert check.mend
+
+    def test_an_engine_that_fails_is_a_sentence(self):
+        def fail(_client):
+            raise RuntimeError("500 Server Error\nmore")
+
+        self.client.version = fail
+        check = doctor_extras.check_docker()
+        assert check.status is Status.DEGRADED
+        assert check.detail.endswith("500 Server Error.")
+
+    def test_without_the_sdk_the_program_is_asked(self, monkeypatch, empty_machine):
+        program(empty_machine, "docker", "echo 27.0")
+        assert doctor_extras.check_docker().detail == "Docker engine 27.0 answers."

@@ -31,6 +31,8 @@ class StepFigures:
     true_timeouts: int
     #: Actions that the fleet failed; they have no reward, not a reward of zero.
     infrastructure_errors: int
+    #: What one of them said.
+    first_infrastructure_error: str | None
     act_mean_s: float | None
     act_p50_s: float | None
     act_p99_s: float | None
@@ -47,6 +49,7 @@ class StepFigures:
 def step_figures(step: StepRecord) -> StepFigures:
     """Return the figures of a step."""
     actions = step.actions
+    broken = [action for action in actions if action.outcome not in _OWN_OUTCOMES]
     timed_out = [action for action in actions if action.outcome is Outcome.TIMED_OUT]
     true_timeouts = sum(map(_is_loop, timed_out))
     rewarded = [action for action in actions if action.reward is not None]
@@ -61,7 +64,8 @@ def step_figures(step: StepRecord) -> StepFigures:
         damaged_reward_mean=_reward_mean(a for a in rewarded if a.kind.is_damaged),
         false_timeouts=len(timed_out) - true_timeouts,
         true_timeouts=true_timeouts,
-        infrastructure_errors=sum(action.outcome not in _OWN_OUTCOMES for action in actions),
+        infrastructure_errors=len(broken),
+        first_infrastructure_error=broken[0].error if broken else None,
         act_mean_s=mean(acts_s),
         act_p50_s=percentile(acts_s, 0.50),
         act_p99_s=percentile(acts_s, 0.99),

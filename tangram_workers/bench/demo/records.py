@@ -34,6 +34,8 @@ class ActionRecord:
     #: CPU seconds that it used.
     cpu_s: float
     outcome: Outcome
+    #: What went wrong, in words; None for a success.
+    error: str | None
     #: None for an action without a reward, and where the fleet failed it.
     reward: float | None
 

@@ -121,7 +121,10 @@ def _faults(figures: StepFigures, loops: int) -> list[str]:
     if figures.true_timeouts != loops:
         faults.append(f"{figures.true_timeouts} of {loops} endless loops timed out.")
     if figures.infrastructure_errors:
-        faults.append(f"the fleet failed {figures.infrastructure_errors} actions.")
+        faults.append(
+            f"the fleet failed {figures.infrastructure_errors} actions. The first: "
+            f"{figures.first_infrastructure_error}"
+        )
     return faults
 
 

@@ -116,7 +116,7 @@ async def _warm_up(
     As many run at once as there are cores, and without gaps: they share the machine as the
     measured ones will.
     """
-    # Spread over the problems, and so over all kinds of samples: a step of 4 would hit one kind.
+    # Spread over the problems, by an odd stride: an even one would always hit the same kind.
     finite = [sample for sample in samples if sample.kind is not SampleKind.ENDLESS_LOOP]
     chosen = finite[:: max(1, len(finite) // WARM_UP_TRAJECTORIES | 1)][:WARM_UP_TRAJECTORIES]
     progress.begin("warm-up", len(chosen))
@@ -130,8 +130,8 @@ async def _warm_up(
     for action in step.actions:
         if action.outcome not in (Outcome.SUCCEEDED, Outcome.FAILED):
             raise TangramError(
-                f"The fleet failed the warm-up: {action.stage} of {action.sample_id} ended as "
-                f"{action.outcome}. Run `tangram doctor`, and read the workers' log."
+                f"The warm-up failed: {action.stage} of {action.sample_id} ended as "
+                f"{action.outcome}: {action.error} Run `tangram doctor`."
             )
     return sum(action.run_s for action in step.actions) / len(chosen)
 

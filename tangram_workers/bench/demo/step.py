@@ -168,6 +168,7 @@ def _record(seen: _Observed, began_there_s: float) -> ActionRecord:
         cores=usage.cores,
         cpu_s=usage.cpu_s,
         outcome=seen.result.outcome,
+        error=seen.result.error,
         reward=seen.result.reward,
     )
 
