@@ -220,13 +220,17 @@ async def test_no_more_trajectories_are_under_way_than_may_be(policy: str) -> No
     if policy == "fleet":
         await run_fleet_step(QuickFleet(watch), trajectories(6), concurrency=2, **options)
     else:
-        await run_static_step(QuickFleet(watch), trajectories(6), **options)
+        await run_static_step(QuickFleet(watch), trajectories(6), concurrency=None, **options)
     assert most == 2
 
 
 async def test_waiting_for_a_slot_is_queue_wait_from_the_first_gaps_end() -> None:
     step = await run_static_step(
-        QuickFleet(as_it_is), trajectories(4, gap_s=0.05), cores=1, on_trajectory=nothing
+        QuickFleet(as_it_is),
+        trajectories(4, gap_s=0.05),
+        cores=1,
+        concurrency=None,
+        on_trajectory=nothing,
     )
     first = [action for action in step.actions if action.stage is Stage.WRITE]
     assert [action.submitted_s for action in first] == pytest.approx([0.05] * 4, abs=0.02)
@@ -255,7 +259,9 @@ async def test_a_lost_broker_ends_the_step_with_its_own_error() -> None:
 
     before = len(asyncio.all_tasks())
     with pytest.raises(BrokerUnavailableError, match="gone"):
-        await run_static_step(Unreachable(), trajectories(4), cores=1, on_trajectory=nothing)
+        await run_static_step(
+            Unreachable(), trajectories(4), cores=1, concurrency=None, on_trajectory=nothing
+        )
     assert len(asyncio.all_tasks()) == before
 
 

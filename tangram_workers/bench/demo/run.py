@@ -36,7 +36,8 @@ class DemoConfig:
     busy_share: float = 0.30
     #: Cores of the fleet: the baseline has a slot for each.
     cores: int
-    #: Trajectories that the fleet may have under way at once; None for all of them.
+    #: Trajectories under way at once, under either policy, as a rollout engine may bound them;
+    #: None for all of them.
     concurrency: int | None = None
 
     def __post_init__(self) -> None:
@@ -92,6 +93,7 @@ async def run_demo(
         client,
         _trajectories(samples, f"{run_id}.static", recorded_s, factor),
         cores=config.cores,
+        concurrency=config.concurrency,
         on_trajectory=progress.advance,
     )
     return DemoReport(

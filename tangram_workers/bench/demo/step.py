@@ -71,6 +71,7 @@ async def run_static_step(
     trajectories: Sequence[DemoTrajectory],
     *,
     cores: int,
+    concurrency: int | None,
     on_trajectory: Callable[[], None],
 ) -> StepRecord:
     """Run a step in which a trajectory holds a core from its first action to its end.
@@ -82,15 +83,19 @@ async def run_static_step(
         client: An open one.
         trajectories: What to run.
         cores: Cores of the fleet, and so slots.
+        concurrency: Trajectories that may be under way at once, those that wait for a slot
+            included; None for all of them.
         on_trajectory: Called as each trajectory ends.
     """
     step = _Step(client, on_trajectory)
+    admission = asyncio.Semaphore(concurrency or max(1, len(trajectories)))
     slots = asyncio.Semaphore(cores)
 
     async def one(trajectory: DemoTrajectory) -> None:
-        first_wanted_s = step.elapsed_s() + trajectory.gaps_s[0]
-        async with slots:
-            await step.run(trajectory, first_wanted_s=first_wanted_s)
+        async with admission:
+            first_wanted_s = step.elapsed_s() + trajectory.gaps_s[0]
+            async with slots:
+                await step.run(trajectory, first_wanted_s=first_wanted_s)
 
     await _run_all([one(trajectory) for trajectory in trajectories])
     return step.record(Policy.STATIC, trajectories, cores)
