@@ -52,7 +52,7 @@ class Command:
 
     #: Program and arguments; the program is looked up on the sandbox's PATH.
     argv: tuple[str, ...]
-    #: Text files written below the working folder before the program starts: path -> content.
+    #: Text files written below the workspace before the program starts: path -> content.
     files: Mapping[str, str] = field(default_factory=dict)
     #: Text on standard input; None is an empty input.
     stdin: str | None = None

@@ -187,7 +187,19 @@ class Settings(BaseSettings):
         "Default: tangram-<uid> in the system's temporary folder.",
     )
     sandbox_disk_bytes: int = _setting(
-        256 * MIB, "bytes", "Size of a workspace.", ge=1 * MIB, le=1024 * GIB
+        256 * MIB,
+        "bytes",
+        "Size of the workspace of an action without a trajectory, and of each sandbox's /tmp.",
+        ge=1 * MIB,
+        le=1024 * GIB,
+    )
+    sandbox_workspaces_bytes: int = _setting(
+        4 * GIB,
+        "bytes",
+        "Size of the file system in memory that holds all trajectories' workspaces of a node, "
+        "where the worker runs as root; it takes memory only as it fills.",
+        ge=1 * MIB,
+        le=64 * 1024 * GIB,
     )
     sandbox_max_processes: int = _setting(
         256,

@@ -45,13 +45,16 @@ class BubblewrapDriver:
     name = "bubblewrap"
     isolates = True
 
-    def __init__(self, *, bwrap_path: str, base_dir: Path, sandbox_uid: int) -> None:
+    def __init__(
+        self, *, bwrap_path: str, base_dir: Path, sandbox_uid: int, workspaces_bytes: int
+    ) -> None:
         """Make the driver ready and try it once.
 
         Args:
             bwrap_path: The bwrap program.
             base_dir: Folder for lasting workspaces, private to this user.
             sandbox_uid: Unused host user that sandboxes run as, if this process is root.
+            workspaces_bytes: Size of all lasting workspaces together, if this process is root.
 
         Raises:
             MissingPartError: If a program that it needs is not there.
@@ -68,7 +71,9 @@ class BubblewrapDriver:
         self._fixed_options = layout.fixed_options(bwrap_path)
         self._seccomp_filter = seccomp.make_filter()
         self._cgroups = CgroupFactory()
-        self._workspaces = Workspaces(base_dir, owner_uid=self._uid)
+        self._workspaces = Workspaces(
+            base_dir, owner_uid=self._uid, total_bytes=workspaces_bytes
+        )
         self._try_once()
 
     def run(self, request: SandboxRequest, cancel: CancelToken) -> SandboxReport:
@@ -84,9 +89,7 @@ class BubblewrapDriver:
         with ExitStack() as stack:
             workspace = None
             if request.workspace_key is not None:
-                workspace = stack.enter_context(
-                    self._workspaces.using(request.workspace_key, disk_bytes=request.disk_bytes)
-                )
+                workspace = stack.enter_context(self._workspaces.using(request.workspace_key))
             try:
                 cgroup = self._cgroups.create(
                     memory_bytes=request.memory_bytes, max_processes=request.max_processes

@@ -36,6 +36,7 @@ def make_driver(settings: Settings) -> SandboxDriver:
         bwrap_path=find_bwrap(),
         base_dir=base_dir / "bubblewrap",
         sandbox_uid=settings.sandbox_uid,
+        workspaces_bytes=settings.sandbox_workspaces_bytes,
     )
 
 

@@ -56,7 +56,7 @@ class ProcessDriver:
             SettingsError: If `base_dir` cannot be used.
         """
         self._cgroups = CgroupFactory() if use_cgroups else None
-        self._workspaces = Workspaces(base_dir, owner_uid=None)
+        self._workspaces = Workspaces(base_dir, owner_uid=None, total_bytes=0)
         self._count = itertools.count()
 
     def run(self, request: SandboxRequest, cancel: CancelToken) -> SandboxReport:
@@ -71,7 +71,7 @@ class ProcessDriver:
             if key is None:
                 key = f"once/{owner.owner_id()}/{next(self._count)}"
                 stack.callback(self._workspaces.close, key)
-            folder = stack.enter_context(self._workspaces.using(key, disk_bytes=request.disk_bytes))
+            folder = stack.enter_context(self._workspaces.using(key))
             env = {**scripts.BASE_ENV, "HOME": str(folder), **request.grant_env}
             env = {**env, **request.command.env, _MARK: mark}
             argv = scripts.program_argv(request.command, env)

@@ -1,10 +1,16 @@
 """Lasting workspaces: folders that the actions of one trajectory share.
 
-    <base>/workspaces/<hash of the key>    the folder; as root, a file system in memory of its own
+    <base>/workspaces/                     as root, one file system in memory for all of them
+    <base>/workspaces/<hash of the key>    the folder
     <base>/locks/<hash of the key>         shared lock: in use; its mtime: when last used
 
 The locks are the kernel's, so a worker that dies leaves none behind, and all worker processes of
 a node may share one base folder.
+
+Why one file system and not one for each: every mount of the node is copied for every sandbox that
+starts, and with a few hundred of them that took longer than most actions run. What one action can
+write is bounded by its memory limit, which pages of this file system count against; what all
+workspaces together hold is bounded by its size. A workspace has no bound of its own.
 """
 
 from __future__ import annotations
@@ -24,28 +30,31 @@ from pathlib import Path
 from tangram_workers.domain.errors import SandboxError, SettingsError
 
 _LOG = logging.getLogger(__name__)
-_INODES = 16 * 1024
+#: Inodes of the file system, one for this many bytes of it.
+_BYTES_PER_INODE = 16 * 1024
 _MS_NOSUID, _MS_NODEV = 2, 4
-_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+_UMOUNT_NOFOLLOW = 8
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Workspaces:
     """The workspaces below one base folder; safe to use from many threads and processes."""
 
-    def __init__(self, base_dir: Path, *, owner_uid: int | None) -> None:
-        """Make the base folder ready.
+    def __init__(self, base_dir: Path, *, owner_uid: int | None, total_bytes: int) -> None:
+        """Make the base folder ready; nothing is mounted before the first workspace is made.
 
         Args:
             base_dir: Made if missing; must belong to this process's user.
-            owner_uid: User that workspaces belong to, given by root only: each is then a file
-                system in memory with bounds of its own. None: plain folders of this process's
-                user, whose size nothing bounds.
+            owner_uid: User that workspaces belong to, given by root only: they then lie on a file
+                system in memory. None: plain folders of this process's user, whose size nothing
+                bounds.
+            total_bytes: Size of that file system.
 
         Raises:
             SettingsError: If the folder cannot be used safely.
         """
         self._owner_uid = owner_uid
+        self._total_bytes = total_bytes
         self._folders = base_dir / "workspaces"
         self._locks = base_dir / "locks"
         # Execute alone: the sandbox's user passes through, and can list nothing.
@@ -70,12 +79,11 @@ class Workspaces:
             _require_passable(base_dir)
 
     @contextlib.contextmanager
-    def using(self, key: str, *, disk_bytes: int) -> Iterator[Path]:
+    def using(self, key: str) -> Iterator[Path]:
         """Make a workspace if it is not there, and keep it from being removed meanwhile.
 
         Args:
             key: Any text; equal keys are one workspace.
-            disk_bytes: Size of a new workspace, where it can be bounded.
 
         Yields:
             Its folder. The host must not open anything inside: an action may have laid links.
@@ -91,11 +99,11 @@ class Workspaces:
         try:
             try:
                 os.utime(fd)
-                self._make(name, disk_bytes)
+                self._make(name)
             except OSError as error:
                 raise SandboxError(
-                    f"The workspace {key!r} cannot be made: {error}. Look for a full disk or too "
-                    "many mounts on this node; the action is tried again."
+                    f"The workspace {key!r} cannot be made: {error}. Look for full memory or a "
+                    "full disk on this node; the action is tried again."
                 ) from error
             yield self._folders / name
         finally:
@@ -121,32 +129,54 @@ class Workspaces:
         names = {entry.name for entry in os.scandir(self._folders)}
         names |= {entry.name for entry in os.scandir(self._locks) if entry.name != ".make"}
         before_s = time.time() - idle_s
-        return sum(self._remove(name, unused_since_s=before_s) for name in sorted(names))
+        removed = sum(self._remove(name, unused_since_s=before_s) for name in sorted(names))
+        self._unmount_if_empty()
+        return removed
 
-    def _make(self, name: str, disk_bytes: int) -> None:
+    def _make(self, name: str) -> None:
         folder = self._folders / name
         if self._is_made(folder):
             return
         # The shared lock keeps removers away; this one keeps other makers away.
-        fd = os.open(self._locks / ".make", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with self._making():
             if self._is_made(folder):
                 return
+            if self._owner_uid is None:
+                folder.mkdir(mode=0o700)
+                return
+            if not self._is_mounted():
+                _mount_memory(self._folders, self._total_bytes)
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
-            if self._owner_uid is not None:
-                _make_private(folder, self._owner_uid, disk_bytes)
-        finally:
-            os.close(fd)
+            # Last: a folder that belongs to the sandbox's user is a finished one.
+            os.chown(folder, self._owner_uid, self._owner_uid)
 
     def _is_made(self, folder: Path) -> bool:
         try:
             status = folder.lstat()
         except FileNotFoundError:
             return False
-        # A folder without its mount (after a reboot) still belongs to root.
         return self._owner_uid is None or status.st_uid == self._owner_uid
+
+    @contextlib.contextmanager
+    def _making(self) -> Iterator[None]:
+        fd = os.open(self._locks / ".make", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _is_mounted(self) -> bool:
+        return self._folders.stat().st_dev != self._locks.stat().st_dev
+
+    def _unmount_if_empty(self) -> None:
+        if self._owner_uid is None:
+            return
+        with self._making():
+            # Refused while anybody uses it, which is what is wanted.
+            if self._is_mounted() and not os.listdir(self._folders):
+                _LIBC.umount2(os.fsencode(self._folders), _UMOUNT_NOFOLLOW)
 
     def _remove(self, name: str, *, unused_since_s: float | None) -> bool:
         """Remove a workspace unless it is in use or, where a bound is given, was used since."""
@@ -158,7 +188,6 @@ class Workspaces:
             if unused_since_s is not None and os.fstat(fd).st_mtime > unused_since_s:
                 return False
             folder = self._folders / name
-            _unmount(folder)
             if folder.exists():
                 _remove_tree(folder)
             # While it is still locked: whoever waits for it sees that the file is gone.
@@ -209,25 +238,19 @@ def _require_passable(base_dir: Path) -> None:
             )
 
 
-def _make_private(folder: Path, owner_uid: int, disk_bytes: int) -> None:
-    options = f"size={disk_bytes},nr_inodes={_INODES},mode=0700,uid={owner_uid},gid={owner_uid}"
+def _mount_memory(folder: Path, size_bytes: int) -> None:
+    inodes = max(1024, size_bytes // _BYTES_PER_INODE)
+    options = f"size={size_bytes},nr_inodes={inodes},mode=0711"
     failed = _LIBC.mount(
         b"tangram", os.fsencode(folder), b"tmpfs", _MS_NOSUID | _MS_NODEV, options.encode()
     )
     if failed:
         # Root without the right to mount, as in most containers.
         _LOG.warning(
-            "No file system for %s (%s): its size is not bounded.",
+            "No file system in memory for %s (%s): its size is not bounded.",
             folder,
             os.strerror(ctypes.get_errno()),
         )
-        os.chown(folder, owner_uid, owner_uid)
-
-
-def _unmount(folder: Path) -> None:
-    # Detached: nothing uses it any more, and a stray look from outside must not make it stay.
-    # That there is nothing to unmount is the ordinary case of a plain folder.
-    _LIBC.umount2(os.fsencode(folder), _MNT_DETACH | _UMOUNT_NOFOLLOW)
 
 
 def _remove_tree(folder: Path) -> None:

@@ -47,6 +47,7 @@ class WorkerProcess:
                     self._ledger(),
                     self._keeper,
                     worker=f"{hostname}/{os.getpid()}",
+                    fleet_id=stores.workers.fleet_id(),
                 )
             return self._executor
 

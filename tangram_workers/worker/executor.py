@@ -47,14 +47,28 @@ class Executor:
         driver: SandboxDriver,
         ledger: CoreLedger,
         keeper: Keeper,
+        *,
         worker: str,
+        fleet_id: str,
     ) -> None:
+        """Make an executor.
+
+        Args:
+            settings: Of this process.
+            store: Where actions are claimed and completed.
+            driver: Runs their programs.
+            ledger: Grants this node's cores.
+            keeper: Keeps their leases.
+            worker: Name of this process in results.
+            fleet_id: Keeps this fleet's workspaces from those of others on the same node.
+        """
         self._settings = settings
         self._store = store
         self._driver = driver
         self._ledger = ledger
         self._keeper = keeper
         self._worker = worker
+        self._fleet_id = fleet_id
 
     def attempt(self, action_id: str, queue: str) -> Attempt:
         """Run an action if it is still to be run.
@@ -129,8 +143,9 @@ class Executor:
         with grant:
             started_s = clock.now_s()
             report = self._driver.run(self._request(claim, command, grant.core_ids), token)
-        if claim.action.last_of_trajectory and claim.action.trajectory_id is not None:
-            self._driver.close_workspace(claim.action.trajectory_id)
+        workspace_key = self._workspace_key(claim)
+        if claim.action.last_of_trajectory and workspace_key is not None:
+            self._driver.close_workspace(workspace_key)
         self._observe(claim, report, len(grant.core_ids))
         return conclude_report(
             claim,
@@ -147,7 +162,7 @@ class Executor:
     ) -> SandboxRequest:
         return SandboxRequest(
             command=command,
-            workspace_key=claim.action.trajectory_id,
+            workspace_key=self._workspace_key(claim),
             core_ids=core_ids,
             memory_bytes=claim.action.resources.memory_bytes,
             disk_bytes=self._settings.sandbox_disk_bytes,
@@ -156,6 +171,10 @@ class Executor:
             output_limit_bytes=self._settings.output_limit_bytes,
             grant_env=grant_environment(core_ids),
         )
+
+    def _workspace_key(self, claim: Claim) -> str | None:
+        trajectory_id = claim.action.trajectory_id
+        return None if trajectory_id is None else f"{self._fleet_id}/{trajectory_id}"
 
     def _observe(self, claim: Claim, report: SandboxReport, cores: int) -> None:
         fraction = claim.action.elasticity.speedup.run_time_fraction(cores)

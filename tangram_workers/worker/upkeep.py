@@ -43,6 +43,7 @@ class Upkeep:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+        self._tidy()
         try:
             self.workers.leave(self.name)
         except BrokerUnavailableError as error:

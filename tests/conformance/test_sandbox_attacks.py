@@ -30,6 +30,7 @@ from tests.support.sandboxes import (
     cgroups_of,
     make_bubblewrap,
     make_driver_of_kind,
+    on_drivers,
 )
 from tests.support.waiting import wait_until
 
@@ -195,9 +196,8 @@ def test_nested_user_namespaces_are_refused(sandboxes: Sandboxes) -> None:
     assert run_python(sandboxes, program) == "-1"
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
 def test_wide_doors_of_the_kernel_are_shut(sandboxes: Sandboxes) -> None:
-    if os.uname().machine != "x86_64":
-        pytest.skip("the numbers below are those of x86_64")
     calls = {"keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "setns": 308}
     program = (
         "import ctypes, errno\n"
@@ -252,23 +252,46 @@ def test_disk_fill_is_bounded(sandboxes: Sandboxes, place: str) -> None:
     assert b"No space left on device" in report.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can bound a lasting workspace")
-def test_disk_and_inode_fill_of_a_lasting_workspace_are_bounded(
-    sandboxes: Sandboxes, any_driver: tuple[object, bool]
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can bound lasting workspaces")
+@on_drivers("bubblewrap")
+@pytest.mark.parametrize(
+    "program",
+    [
+        "open('/workspace/big', 'wb').write(bytes(100 * 2**20))",
+        "for i in range(100000): open(f'/workspace/{i}', 'w').close()",
+    ],
+    ids=["bytes", "inodes"],
+)
+def test_filling_lasting_workspaces_is_bounded_and_ends_with_them(
+    sandboxes: Sandboxes, program: str
 ) -> None:
-    if not isinstance(any_driver[0], BubblewrapDriver):
-        pytest.skip("an ordinary user cannot bound it")
-    report = sandboxes.run("dd", "if=/dev/zero", "of=big", "bs=1M", "count=200", key="one")
-    assert b"No space left on device" in report.stderr
-    program = "for i in range(100000): open(f'/workspace/{i}', 'w').close()"
-    report = sandboxes.run(PYTHON, "-c", program, key="two")
+    report = sandboxes.run(PYTHON, "-c", program, key="hostile")
     assert (report.ending, report.exit_code) == (Ending.EXITED, 1)
     assert b"No space left on device" in report.stderr
+    # Who has no trajectory is not touched by it, and closing gives all of it back.
+    assert sandboxes.run("dd", "if=/dev/zero", "of=file", "bs=1M", "count=8").exit_code == 0
+    sandboxes.driver.close_workspace("hostile")
+    assert sandboxes.run("dd", "if=/dev/zero", "of=f", "bs=1M", "count=8", key="other").exit_code == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts workspaces")
+@on_drivers("bubblewrap")
+def test_many_workspaces_are_one_mount(sandboxes: Sandboxes, folder: Path) -> None:
+    for number in range(20):
+        assert sandboxes.run("true", key=f"many-{number}").exit_code == 0
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8")
+    assert mounts.count(str(folder)) == 1
+    for number in range(20):
+        sandboxes.driver.close_workspace(f"many-{number}")
+    sandboxes.driver.sweep(idle_s=0)
+    assert str(folder) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(
+    not CgroupFactory().limits_memory, reason="nothing bounds the kernel's own memory here"
+)
+@on_drivers("bubblewrap")
 def test_inode_fill_ends_with_the_action(sandboxes: Sandboxes) -> None:
-    if not sandboxes.has_cgroups:
-        pytest.skip("nothing bounds the kernel's own memory here")
     program = "for i in range(10**9): open(f'/workspace/{i}', 'w').close()"
     report = sandboxes.run(PYTHON, "-c", program, memory_bytes=64 * MIB)
     assert report.ending is Ending.OOM
@@ -341,14 +364,14 @@ def test_folder_that_the_sandbox_cannot_pass_through_is_refused(folder: Path) ->
     private = folder / "private"
     private.mkdir(mode=0o700)
     with pytest.raises(SettingsError, match=r"TANGRAM_SANDBOX_DIR.*private"):
-        Workspaces(private / "base", owner_uid=SANDBOX_UID)
+        Workspaces(private / "base", owner_uid=SANDBOX_UID, total_bytes=MIB)
 
 
 def test_folder_that_somebody_else_laid_is_refused(folder: Path) -> None:
     link = folder / "link"
     link.symlink_to(folder)
     with pytest.raises(SettingsError, match="is not a folder of user"):
-        Workspaces(link, owner_uid=None)
+        Workspaces(link, owner_uid=None, total_bytes=MIB)
 
 
 def test_killed_worker_takes_its_sandboxes_along(folder: Path, marker: str) -> None:

@@ -9,10 +9,15 @@ import pytest
 
 from tangram_workers.domain.resources import MIB
 from tangram_workers.runtime.cancel import CancelToken
+from tangram_workers.sandbox.cgroups import CgroupFactory
 from tangram_workers.sandbox.protocol import Ending
 from tests.support.processes import find_processes
-from tests.support.sandboxes import HANG_S, Sandboxes
+from tests.support.sandboxes import HANG_S, Sandboxes, on_drivers
 from tests.support.waiting import wait_until
+
+needs_cgroups = pytest.mark.skipif(
+    not CgroupFactory().limits_memory, reason="this system lets nobody make cgroups here"
+)
 
 PYTHON = "/usr/bin/python3"
 DAEMON = (
@@ -283,34 +288,33 @@ def test_nearly_too_many_variables_arrive(sandboxes: Sandboxes) -> None:
     assert report.stdout == b"90000\n"
 
 
+@needs_cgroups
+@on_drivers("bubblewrap", "process")
 def test_memory_hog_ends_as_oom(sandboxes: Sandboxes) -> None:
-    if not sandboxes.has_cgroups:
-        pytest.skip("without cgroups a program sees a failed allocation instead")
     program = "x = bytearray(400_000_000)"
     report = sandboxes.run(PYTHON, "-c", program, memory_bytes=64 * MIB)
     assert (report.ending, report.exit_code) == (Ending.OOM, None)
     assert report.peak_memory_bytes <= 64 * MIB
 
 
+@on_drivers("bubblewrap-nobody", "process-bare")
 def test_memory_hog_is_refused_memory_where_there_are_no_cgroups(sandboxes: Sandboxes) -> None:
-    if sandboxes.has_cgroups:
-        pytest.skip("with cgroups it is killed instead")
     report = sandboxes.run(PYTHON, "-c", "x = bytearray(400_000_000)", memory_bytes=128 * MIB)
     assert (report.ending, report.exit_code) == (Ending.EXITED, 1)
     assert b"MemoryError" in report.stderr
 
 
+@needs_cgroups
+@on_drivers("bubblewrap", "process")
 def test_hog_in_the_background_does_not_spoil_a_success(sandboxes: Sandboxes) -> None:
-    if not sandboxes.has_cgroups:
-        pytest.skip("needs cgroups")
     script = f"{PYTHON} -c 'x = bytearray(400_000_000)'; exit 0"
     report = sandboxes.run("sh", "-c", script, memory_bytes=64 * MIB)
     assert (report.ending, report.exit_code) == (Ending.EXITED, 0)
 
 
+@needs_cgroups
+@on_drivers("bubblewrap", "bubblewrap-nobody", "process")
 def test_fork_bomb_is_bounded_and_gone_afterwards(sandboxes: Sandboxes, marker: str) -> None:
-    if not sandboxes.driver.isolates and not sandboxes.has_cgroups:
-        pytest.skip("nothing bounds processes here")
     script = f"bomb() {{ bomb | bomb & }}; bomb; sleep {marker}"
     report = sandboxes.run("sh", "-c", script, timeout_s=1.0, max_processes=40)
     assert report.ending in (Ending.TIMED_OUT, Ending.EXITED)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import shutil
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ from tangram_workers.sandbox.protocol import SandboxDriver, SandboxReport, Sandb
 DRIVERS = ("bubblewrap", "bubblewrap-nobody", "process", "process-bare")
 NOBODY = 65534
 SANDBOX_UID = 64321
+#: Of all lasting workspaces of a test together.
+WORKSPACES_BYTES = 64 * MIB
 #: Long enough for any machine, short enough to notice that something hangs.
 HANG_S = 30.0
 
@@ -77,6 +80,11 @@ class NobodyDriver:
         return answer
 
 
+def on_drivers(*kinds: str) -> pytest.MarkDecorator:
+    """Run a test on these drivers alone: what it tries is not promised by the others."""
+    return pytest.mark.parametrize("any_driver", kinds, indirect=True, scope="module")
+
+
 @contextlib.contextmanager
 def sandbox_folder() -> Iterator[Path]:
     """Yield a folder that a sandbox's user can pass through, unlike pytest's own."""
@@ -85,12 +93,18 @@ def sandbox_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
+        for mounted in folder.glob("**/workspaces"):
+            if mounted.is_mount():
+                subprocess.run(["umount", mounted], check=True)
         shutil.rmtree(folder)
 
 
 def make_bubblewrap(folder: Path) -> BubblewrapDriver:
     return BubblewrapDriver(
-        bwrap_path=find_bwrap(), base_dir=folder / "bubblewrap", sandbox_uid=SANDBOX_UID
+        bwrap_path=find_bwrap(),
+        base_dir=folder / "bubblewrap",
+        sandbox_uid=SANDBOX_UID,
+        workspaces_bytes=WORKSPACES_BYTES,
     )
 
 

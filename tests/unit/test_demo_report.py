@@ -155,7 +155,7 @@ def test_the_table_has_a_row_for_each_figure(actions: tuple[ActionRecord, ...]) 
     console = Console(file=io.StringIO(), width=100)
     console.print(a_report(*actions).to_table())
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    for part in ("ACT p99", "core-seconds reserved", "fleet", "static", "ratio"):
+    for part in ("ACT p99", "core-seconds reserved", "fleet", "static", "static / fleet"):
         assert part in shown
 
 

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ENDINGS = (".png", ".svg", ".pdf")
+#: In the longer of the two steps.
 _INTERVALS = 240
+#: Part of the width that a remark needs.
+_ROOM_FOR_WORDS = 0.25
 #: Colours that stay apart for colour-blind eyes, and in grey.
+_QUIET = "#7a8a8c"
 _BUSY, _RESERVED, _WAITING, _ENDED = "#2a7f8e", "#d9e6e8", "#c8553d", "#3d3d3d"
 _TITLES = {
     Policy.FLEET: "fleet: an action holds a core while it runs",
@@ -89,7 +93,11 @@ def write_plot(report: DemoReport, path: Path) -> None:
 
 def _draw(cores: Axes, counter: Axes, step: StepRecord, until_s: float) -> None:
     """Draw one policy: cores on the left axis, counts on the right one."""
-    timeline = make_timeline(step, until_s=until_s, intervals=_INTERVALS)
+    from matplotlib.patheffects import withStroke
+
+    # Nothing is drawn beyond the step's end; intervals are of one width in both panels.
+    intervals = max(1, round(_INTERVALS * step.duration_s / until_s))
+    timeline = make_timeline(step, until_s=step.duration_s, intervals=intervals)
     if step.policy is Policy.STATIC:
         cores.fill_between(
             (0, step.duration_s), step.cores, color=_RESERVED, lw=0, label="cores reserved, idle"
@@ -108,9 +116,22 @@ def _draw(cores: Axes, counter: Axes, step: StepRecord, until_s: float) -> None:
     counter.plot(
         timeline.edges_s, timeline.ended, color=_ENDED, lw=1.8, ls="--", label="trajectories done"
     )
+    for line in (*counter.lines, *counter.patches):
+        # A light rim keeps the lines apart from the areas below them.
+        line.set_path_effects([withStroke(linewidth=3.6, foreground="white")])
     for axes in (cores, counter):
         axes.axvline(step.duration_s, color=_ENDED, lw=0.8)
         axes.spines["top"].set_visible(False)
+    if until_s - step.duration_s > _ROOM_FOR_WORDS * until_s:
+        cores.text(
+            (step.duration_s + until_s) / 2,
+            step.cores / 2,
+            "step done, cores free",
+            ha="center",
+            va="center",
+            color=_QUIET,
+            fontsize=12,
+        )
     figures = step_figures(step)
     cores.set_title(
         f"{_TITLES[step.policy]}   (step {step.duration_s:.1f} s, "
@@ -127,8 +148,8 @@ def _draw(cores: Axes, counter: Axes, step: StepRecord, until_s: float) -> None:
 def _headline(report: DemoReport) -> str:
     ratio = report.to_json()["ratio"]
     gains = [
-        f"{name} {ratio[key]:.1f}x shorter"
+        f"{name} {ratio[key]:.1f}x"
         for name, key in (("step", "step"), ("mean ACT", "act"))
         if ratio[key] is not None
     ]
-    return f"One RL step of {report.fleet.samples} trajectories: {', '.join(gains)}"
+    return f"One RL step of {report.fleet.samples} trajectories, static / fleet: {', '.join(gains)}"

@@ -65,10 +65,10 @@ class DemoReport:
         table = Table(
             title=f"One RL step: {self.problems} problems, {fleet.samples} samples, "
             f"{self.fleet.cores} cores",
-            caption="ratio = static / fleet; a static slot holds its core for a trajectory's life",
+            caption="static: a core for each trajectory's whole life",
         )
         table.add_column("figure")
-        for name in ("fleet", "static", "ratio"):
+        for name in ("fleet", "static", "static / fleet"):
             table.add_column(name, justify="right")
         for label, figure, show, has_ratio in _ROWS:
             ours, theirs = figure(fleet), figure(static)

@@ -41,6 +41,11 @@ class Keys:
         """Set: every queue that ever held an action. Written by submit."""
         return f"{self.prefix}:queues"
 
+    @property
+    def fleet_id(self) -> str:
+        """String: a random name, given once, that tells this fleet's data from any other's."""
+        return f"{self.prefix}:fleet"
+
     def inbox(self, client_id: str) -> str:
         """List: results for one client. TTL `result_ttl_s`, renewed by each push."""
         return f"{self.prefix}:inbox:{client_id}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 import redis
@@ -19,6 +20,13 @@ class WorkerStore:
         self._keys = keys
         self._url = url
         self._ttl_ms = max(1, round(ttl_s * 1000))
+
+    def fleet_id(self) -> str:
+        """Return the name that this fleet's data has on shared machines; the first asker gives it."""
+        with broker_errors(self._url):
+            self._redis.set(self._keys.fleet_id, secrets.token_hex(8), nx=True)
+            name: bytes = self._redis.get(self._keys.fleet_id)
+        return name.decode()
 
     def beat(self, name: str, facts: dict[str, Any]) -> None:
         """Say that a worker lives, and what it is."""
