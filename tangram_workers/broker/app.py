@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
@@ -13,6 +14,7 @@ from tangram_workers.broker.config import celery_config
 from tangram_workers.broker.publisher import Publisher
 from tangram_workers.broker.routing import ActionRoutes
 from tangram_workers.runtime.settings import Settings
+from tangram_workers.scheduling.estimator import Estimate
 from tangram_workers.stores.redis.actions import ActionStore, StoreOptions
 from tangram_workers.stores.redis.estimates import EstimateStore
 from tangram_workers.stores.redis.keys import Keys
@@ -51,7 +53,7 @@ class TangramCelery(Celery):
         self.tangram_url = url
         self._tangram_lock = threading.Lock()
         self._tangram_stores: tuple[int, Stores] | None = None
-        self.tangram_routes = ActionRoutes(settings, lambda: self.stores.estimates.read())
+        self.tangram_routes = ActionRoutes(settings, self._read_estimates)
         super().__init__("tangram_workers", set_as_current=False)
         self.conf.update(celery_config(settings, url, self.tangram_routes))
 
@@ -66,13 +68,15 @@ class TangramCelery(Celery):
                 )
             return self._tangram_stores[1]
 
+    def _read_estimates(self) -> Mapping[str, Estimate]:
+        return self.stores.estimates.read()
+
     @property
     def publisher(self) -> Publisher:
         """Submits actions for this process."""
         return Publisher(
             self,
             self.tangram_settings,
-            self.tangram_routes,
             self.stores.actions,
             self.tangram_url,
         )

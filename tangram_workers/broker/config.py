@@ -26,10 +26,7 @@ def celery_config(settings: Settings, broker_url: str, routes: ActionRoutes) -> 
     """
     exchange = Exchange("tangram", type="direct")
     queue_names = (CPU_QUEUE, *map(gpu_queue, settings.models), *map(api_queue, settings.providers))
-    queues = [
-        Queue(name, exchange, routing_key=name, durable=True)
-        for name in queue_names
-    ]
+    queues = [Queue(name, exchange, routing_key=name, durable=True) for name in queue_names]
     return {
         "broker_url": broker_url,
         "broker_connection_timeout": settings.connect_timeout_s,

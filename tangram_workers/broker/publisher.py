@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError as KombuOperationalError
 
 from tangram_workers.broker.calls import action_from_call, message_kwargs, task_name
 from tangram_workers.broker.priorities import priority_step
-from tangram_workers.broker.routing import OFFSET_OPTION, ActionRoutes
+from tangram_workers.broker.routing import OFFSET_OPTION
 from tangram_workers.domain.action import Action, ActionKind
 from tangram_workers.domain.errors import BrokerUnavailableError, InvalidActionError
 from tangram_workers.domain.queues import API_PREFIX, CPU_QUEUE
@@ -48,11 +48,10 @@ class Publisher:
     """Puts actions into the fleet. Safe to use from many threads; make a new one after a fork."""
 
     def __init__(
-        self, app: TangramCelery, settings: Settings, routes: ActionRoutes, store: ActionStore, url: str
+        self, app: TangramCelery, settings: Settings, store: ActionStore, url: str
     ) -> None:
         self._app = app
         self._policy = POLICIES[settings.router_policy]
-        self._routes = routes
         self._store = store
         self._url = url
 
@@ -84,9 +83,7 @@ class Publisher:
         }
         return submission, message
 
-    def submit(
-        self, prepared: Sequence[tuple[Submission, dict[str, Any]]]
-    ) -> list[SubmitReply]:
+    def submit(self, prepared: Sequence[tuple[Submission, dict[str, Any]]]) -> list[SubmitReply]:
         """Record and publish prepared actions: one round trip to the store, one batch of messages.
 
         Raises:
@@ -157,14 +154,18 @@ class Publisher:
     def message_count(self, queue: str) -> int:
         """Return how many messages the transport holds for a queue."""
         with self._transport_errors(), self._app.connection_for_write() as connection:
-            count: int = connection.default_channel._size(queue)
-        return count
+            # kombu has no public call for it; declaring the queue would count it too, and make it.
+            channel: Any = connection.default_channel
+            return int(channel._size(queue))
 
     def _publish(self, messages: Iterable[dict[str, Any]]) -> None:
-        with self._transport_errors(), self._app.producer_or_acquire() as producer:
-            with producer.batch():
-                for message in messages:
-                    self._app.send_message(producer=producer, retry=False, **message)
+        with (
+            self._transport_errors(),
+            self._app.producer_or_acquire() as producer,
+            producer.batch(),
+        ):
+            for message in messages:
+                self._app.send_message(producer=producer, retry=False, **message)
 
     @contextmanager
     def _transport_errors(self) -> Iterator[None]:

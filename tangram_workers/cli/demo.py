@@ -13,6 +13,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from tangram_workers.bench.demo.plot import check_plot_path, write_plot
 from tangram_workers.bench.demo.progress import RichProgress, SilentProgress
 from tangram_workers.bench.demo.report import DemoReport
 from tangram_workers.bench.demo.run import DemoConfig, run_demo
@@ -53,6 +54,8 @@ def demo(
     Uses the running fleet, else one of its own for as long as it takes. The exit code is 1 if any
     reward, time-out or error is not what it must be.
     """
+    if plot is not None:
+        check_plot_path(plot)
     console = Console(stderr=True)
     with _fleet_url(console) as (settings, url):
         config_fields = {

@@ -119,11 +119,7 @@ def _start_detached(settings: Settings, sandbox: str | None) -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while True:
         fleet_file = FleetFile.read(settings.data_dir)
-        if (
-            fleet_file is not None
-            and fleet_file.pid == process.pid
-            and fleet_file.phase == "ready"
-        ):
+        if fleet_file is not None and fleet_file.pid == process.pid and fleet_file.phase == "ready":
             return
         if process.poll() is not None:
             raise FleetStartError(f"The fleet did not start: {_log_since(log_path, size)}")

@@ -47,7 +47,7 @@ def worker(queues: str, name: str | None, sandbox: str | None, as_json: bool) ->
     os.environ[variable_name("broker_url")] = url
     if sandbox is not None:
         os.environ[variable_name("sandbox_driver")] = sandbox
-    from tangram_workers.tasks.app import app  # noqa: PLC0415  # after the settings are known
+    from tangram_workers.tasks.app import app  # after the settings are known
 
     app.worker_main(
         [

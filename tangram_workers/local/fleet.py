@@ -21,7 +21,7 @@ from tangram_workers.domain.errors import BrokerUnavailableError, TangramError
 from tangram_workers.domain.queues import CPU_QUEUE
 from tangram_workers.local.redis_server import RedisServer
 from tangram_workers.runtime.fleet_file import FleetFile, remove_fleet_file
-from tangram_workers.runtime.processes import die_with_parent
+from tangram_workers.runtime.processes import dying_with_parent
 from tangram_workers.runtime.settings import Settings, settings_environment
 from tangram_workers.runtime.settings_checks import variable_name
 
@@ -130,7 +130,7 @@ class Fleet:
             self._start_all()
             self._settled.set()
             self._watch()
-        except BaseException as error:  # handed to the thread that called start()
+        except BaseException as error:  # noqa: BLE001  # raised by start(), in its caller's thread
             self._failure = error
         finally:
             self._stop_all()
@@ -176,13 +176,14 @@ class Fleet:
         }
         with (self.log_dir / "worker.log").open("ab") as output:
             worker.process = subprocess.Popen(
-                [sys.executable, "-m", "tangram_workers.cli", "worker", "--name", worker.name],
+                dying_with_parent(
+                    [sys.executable, "-m", "tangram_workers.cli", "worker", "--name", worker.name]
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
             )
         worker.started_at = time.monotonic()
 

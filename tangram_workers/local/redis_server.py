@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tangram_workers.domain.errors import BrokerUnavailableError, MissingPartError
-from tangram_workers.runtime.processes import die_with_parent
+from tangram_workers.runtime.processes import dying_with_parent
 from tangram_workers.stores.redis.connection import broker_errors, connect
 
 HOST = "127.0.0.1"
@@ -125,20 +125,20 @@ class RedisServer:
                 "",
             )
         )
-        with self._log_path.open("ab") as log:
-            # The password goes in by standard input: a command line is there for all to read.
+        # The password goes in by standard input: a command line is there for all to read.
+        with (
+            self._log_path.open("ab") as log,
+            os.fdopen(os.memfd_create("redis.conf"), "w+b") as config_file,
+        ):
+            config_file.write(config.encode())
+            config_file.seek(0)
             self._process = subprocess.Popen(
-                [str(self._program), "-"],
-                stdin=subprocess.PIPE,
+                dying_with_parent([str(self._program), "-"]),
+                stdin=config_file,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
             )
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(config.encode())
-            self._process.stdin.close()
 
     def _answers_before(self, deadline: float) -> bool:
         client = connect(self.url, timeout_s=1.0)

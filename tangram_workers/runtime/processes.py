@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import signal
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
-# Opened here and not in the child: between fork and exec no library may be loaded.
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from tangram_workers.domain.errors import MissingPartError
 
 
 def start_ticks(pid: int) -> int:
@@ -36,6 +34,16 @@ def is_same_process(pid: int, ticks: int) -> bool:
         return False
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to send SIGTERM to this process when the thread that started it ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+def dying_with_parent(command: Sequence[str]) -> list[str]:
+    """Return a command whose process gets SIGTERM when the thread that starts it ends.
+
+    Raises:
+        MissingPartError: If setpriv, which every Debian has, is not there.
+    """
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise MissingPartError(
+            "setpriv is not installed, which ties a fleet's processes to their supervisor. "
+            "Install it with `apt-get install util-linux`."
+        )
+    return [setpriv, "--pdeathsig", "TERM", "--", *command]

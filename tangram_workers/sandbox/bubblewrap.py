@@ -71,9 +71,7 @@ class BubblewrapDriver:
         self._fixed_options = layout.fixed_options(bwrap_path)
         self._seccomp_filter = seccomp.make_filter()
         self._cgroups = CgroupFactory()
-        self._workspaces = Workspaces(
-            base_dir, owner_uid=self._uid, total_bytes=workspaces_bytes
-        )
+        self._workspaces = Workspaces(base_dir, owner_uid=self._uid, total_bytes=workspaces_bytes)
         self._try_once()
 
     def run(self, request: SandboxRequest, cancel: CancelToken) -> SandboxReport:

@@ -175,7 +175,7 @@ class Workspaces:
             return
         with self._making():
             # Refused while anybody uses it, which is what is wanted.
-            if self._is_mounted() and not os.listdir(self._folders):
+            if self._is_mounted() and not list(self._folders.iterdir()):
                 _LIBC.umount2(os.fsencode(self._folders), _UMOUNT_NOFOLLOW)
 
     def _remove(self, name: str, *, unused_since_s: float | None) -> bool:

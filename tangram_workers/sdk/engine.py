@@ -167,12 +167,10 @@ class Engine:
                 drafts = [
                     self._publisher.prepare(action, self._client_id) for action in request.actions
                 ]
-            except Exception as error:  # any fault belongs to the caller, not to this thread
+            except Exception as error:  # noqa: BLE001  # raised in its caller's thread
                 request.answer.set_exception(error)
                 continue
-            ready.append(
-                (request, [self._expect(draft[0].action_id, created) for draft in drafts])
-            )
+            ready.append((request, [self._expect(draft[0].action_id, created) for draft in drafts]))
             prepared += drafts
         try:
             for start in range(0, len(prepared), BATCH_LIMIT):
@@ -182,7 +180,7 @@ class Engine:
                 ):
                     if reply.result is not None:
                         self._resolve(submission.action_id, reply.result)
-        except Exception as error:  # as above
+        except Exception as error:  # noqa: BLE001  # raised in its callers' threads
             for pending in created:
                 self._forget(pending)
             for request, _ in ready:

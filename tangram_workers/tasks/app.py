@@ -24,11 +24,10 @@ _process = WorkerProcess(app, settings)
 
 
 def _run(task: Task[Any, Any], action_id: str) -> dict[str, Any]:
-    attempt = _process.executor(task.request.hostname or "").attempt(
-        action_id, task.request.delivery_info["routing_key"]
-    )
+    queue = str((task.request.delivery_info or {}).get("routing_key"))
+    attempt = _process.executor(task.request.hostname or "").attempt(action_id, queue)
     if attempt.must_republish:
-        _process.republish(action_id, task.request.delivery_info["routing_key"])
+        _process.republish(action_id, queue)
     result = attempt.result
     if result is None:
         return {"action_id": action_id, "outcome": None}
@@ -40,7 +39,7 @@ def _run(task: Task[Any, Any], action_id: str) -> dict[str, Any]:
 
 def _register(kind: ActionKind) -> Task[Any, Any]:
     @app.task(name=task_name(kind), bind=True, typing=False)
-    def run(self: Task[Any, Any], *, action_id: str, **_shown: Any) -> dict[str, Any]:
+    def run(self: Task[Any, Any], /, *, action_id: str, **_shown: Any) -> dict[str, Any]:
         return _run(self, action_id)
 
     return run
@@ -53,7 +52,8 @@ run_api_call = _register(ActionKind.API_CALL)
 
 @signals.worker_ready.connect
 def _start_upkeep(sender: Any = None, **_more: Any) -> None:
-    _process.start_upkeep(sender.hostname, sorted(q.name for q in app.amqp.queues.consume_from.values()))
+    queues = sorted(queue.name for queue in app.amqp.queues.consume_from.values())
+    _process.start_upkeep(sender.hostname, queues)
 
 
 @signals.worker_shutdown.connect

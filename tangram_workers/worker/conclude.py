@@ -49,9 +49,7 @@ def conclude_report(
         stdout_truncated=report.stdout_truncated,
         stderr_truncated=report.stderr_truncated,
         reward=reward,
-        timings=Timings(
-            submitted_s=claim.submitted_s, started_s=started_s, finished_s=finished_s
-        ),
+        timings=Timings(submitted_s=claim.submitted_s, started_s=started_s, finished_s=finished_s),
         usage=Usage(cpu_s=report.cpu_s, peak_memory_bytes=report.peak_memory_bytes, cores=cores),
         attempt=claim.attempt,
         worker=worker,

@@ -80,9 +80,7 @@ class Executor:
         Raises:
             BrokerUnavailableError: If the broker does not answer the claim.
         """
-        claim = self._store.claim(
-            action_id, queue, holder=self._worker, node=self._settings.node
-        )
+        claim = self._store.claim(action_id, queue, holder=self._worker, node=self._settings.node)
         if isinstance(claim, ClaimRefusal):
             log.debug("action %s: not run again, it is %s", action_id, claim.reason)
             return Attempt(claim.result)
@@ -90,8 +88,9 @@ class Executor:
             clock = _StoreClock(claim.claimed_s)
             try:
                 result = self._run(claim, token, clock)
-            except Exception as error:  # noqa: BLE001  # the fleet's fault, whatever it is
-                log.warning("action %s: %s", action_id, error, exc_info=not isinstance(error, SandboxError))
+            except Exception as error:  # the fleet's fault, whatever it is
+                is_expected = isinstance(error, SandboxError)
+                log.warning("action %s: %s", action_id, error, exc_info=not is_expected)
                 if claim.attempt < self._settings.max_attempts:
                     return Attempt(None, must_republish=self._store.give_back(claim))
                 result = self._refuse(
@@ -157,9 +156,7 @@ class Executor:
             node=self._settings.node,
         )
 
-    def _request(
-        self, claim: Claim, command: Command, core_ids: tuple[int, ...]
-    ) -> SandboxRequest:
+    def _request(self, claim: Claim, command: Command, core_ids: tuple[int, ...]) -> SandboxRequest:
         return SandboxRequest(
             command=command,
             workspace_key=self._workspace_key(claim),

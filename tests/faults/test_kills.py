@@ -142,9 +142,7 @@ def test_stopping_the_fleet_finishes_what_runs_and_keeps_what_waits(tmp_path: Pa
     with Fleet(settings) as fleet, BlockingClient(broker_url=fleet.url) as client:
         running = client.submit(Action(command=Command(argv=("sh", "-c", "sleep 1; echo a"))))
         wait_until(lambda: client.status()["running"] == 1)
-        waiting = client.submit(
-            Action(command=Command(argv=("echo", "b")), idempotency_key="kept")
-        )
+        waiting = client.submit(Action(command=Command(argv=("echo", "b")), idempotency_key="kept"))
         fleet.stop()
         assert running.wait(5).stdout == "a\n"
         assert not waiting.is_done

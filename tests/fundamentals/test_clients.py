@@ -27,6 +27,11 @@ from tangram_workers import (
 )
 from tangram_workers.local.fleet import Fleet
 from tangram_workers.runtime.settings import load_settings
+from tests.support.waiting import wait_until
+
+
+def running_count(client: Client) -> int:
+    return int(asyncio.run(client.status())["running"])
 
 
 def echo(text: str) -> Action:
@@ -65,8 +70,7 @@ async def test_what_runs_is_cancelled(client: Client) -> None:
     handle = await client.submit(
         Action(command=Command(argv=("sh", "-c", "echo started; sleep 60")))
     )
-    while (await client.status())["running"] == 0:
-        await asyncio.sleep(0.02)
+    await asyncio.to_thread(wait_until, lambda: running_count(client) == 1)
     assert await client.cancel(handle) == "asked"
     result = await handle.result(timeout_s=20)
     assert result.outcome is Outcome.CANCELLED
@@ -160,7 +164,8 @@ async def test_a_client_is_used_inside_its_context(fleet: Fleet) -> None:
 
 async def test_a_broker_that_is_not_there_is_told_in_time() -> None:
     settings = load_settings(
-        broker_url="redis://:secret@127.0.0.1:1/0", connect_timeout_s=1  # nothing listens there
+        broker_url="redis://:secret@127.0.0.1:1/0",
+        connect_timeout_s=1,  # nothing listens there
     )
     with pytest.raises(BrokerUnavailableError) as caught:
         async with Client(settings=settings):

@@ -66,9 +66,7 @@ def test_the_state_file_is_private_and_redis_is_on_loopback(tangram: Tangram) ->
     password = fleet.broker_url.split(":")[2].split("@")[0]
     assert len(password) >= 32
     # The password is on nobody's command line.
-    lines = subprocess.run(
-        ["ps", "-eo", "args"], capture_output=True, text=True, check=True
-    ).stdout
+    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert "redis-server" in lines
     assert password not in lines
 

@@ -10,7 +10,7 @@ import redis
 from redis.exceptions import NoScriptError
 
 from tangram_workers.domain.result import ActionResult
-from tangram_workers.stores.redis.connection import broker_errors, connect
+from tangram_workers.stores.redis.connection import broker_errors, connect, text
 from tangram_workers.stores.redis.keys import Keys
 from tangram_workers.stores.redis.scripts import load_script
 from tangram_workers.stores.types import (
@@ -221,7 +221,7 @@ class ActionStore:
     def queues(self) -> list[str]:
         """Return every queue that ever held an action."""
         with broker_errors(self._url):
-            return sorted(name.decode() for name in self._redis.smembers(self._keys.queues))
+            return sorted(text(name) for name in self._redis.smembers(self._keys.queues))
 
     def waiting_counts(self, queues: Sequence[str]) -> list[int]:
         """Return how many actions wait in each queue, in one round trip."""
@@ -241,9 +241,7 @@ class ActionStore:
         """
         with broker_errors(self._url):
             seconds, microseconds = self._redis.time()
-            ids = [
-                raw.decode() for raw in self._redis.zrange(self._keys.waiting(queue), 0, limit - 1)
-            ]
+            ids = [text(raw) for raw in self._redis.zrange(self._keys.waiting(queue), 0, limit - 1)]
             pipeline = self._redis.pipeline(transaction=False)
             for action_id in ids:
                 pipeline.hmget(self._keys.action(action_id), "offset", "queued_s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import cast
 from urllib.parse import urlsplit, urlunsplit
 
 import redis
@@ -63,6 +64,11 @@ def broker_errors(url: str) -> Iterator[None]:
         raise BrokerUnavailableError(
             f"The broker at {mask_url(url)} failed: {_first_line(error)}."
         ) from error
+
+
+def text(raw: object) -> str:
+    """Return a reply that is bytes as text. Clients of `connect` never decode by themselves."""
+    return cast("bytes", raw).decode()
 
 
 def _first_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import redis
 
 from tangram_workers.scheduling.estimator import Estimate
-from tangram_workers.stores.redis.connection import broker_errors
+from tangram_workers.stores.redis.connection import broker_errors, text
 from tangram_workers.stores.redis.keys import Keys
 
 
@@ -23,7 +23,7 @@ class EstimateStore:
         """Return every estimate of the fleet."""
         with broker_errors(self._url):
             raw = self._redis.hgetall(self._key)
-        return {key.decode(): _decode(value) for key, value in raw.items()}
+        return {text(key): _decode(text(value)) for key, value in raw.items()}
 
     def observe(self, durations_s: Mapping[str, list[float]]) -> None:
         """Fold observed run times in; updates of other workers are never lost.
@@ -39,7 +39,7 @@ class EstimateStore:
             known = pipeline.hmget(self._key, keys)
             pipeline.multi()
             for key, value in zip(keys, known, strict=True):
-                estimate = Estimate() if value is None else _decode(value)
+                estimate = Estimate() if value is None else _decode(text(value))
                 for duration_s in durations_s[key]:
                     estimate = estimate.observe(duration_s)
                 pipeline.hset(self._key, key, _encode(estimate))
@@ -53,6 +53,6 @@ def _encode(estimate: Estimate) -> str:
     return f"{estimate.mean_log!r} {estimate.variance_log!r} {estimate.observations}"
 
 
-def _decode(value: bytes) -> Estimate:
+def _decode(value: str) -> Estimate:
     mean_log, variance_log, observations = value.split()
     return Estimate(float(mean_log), float(variance_log), int(observations))

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from tangram_workers.stores.redis.connection import broker_errors
+from tangram_workers.stores.redis.connection import broker_errors, text
 from tangram_workers.stores.redis.keys import Keys
 
 
@@ -22,11 +22,10 @@ class WorkerStore:
         self._ttl_ms = max(1, round(ttl_s * 1000))
 
     def fleet_id(self) -> str:
-        """Return the name that this fleet's data has on shared machines; the first asker gives it."""
+        """Return the name that sets this fleet apart on shared machines."""
         with broker_errors(self._url):
             self._redis.set(self._keys.fleet_id, secrets.token_hex(8), nx=True)
-            name: bytes = self._redis.get(self._keys.fleet_id)
-        return name.decode()
+            return text(self._redis.get(self._keys.fleet_id))
 
     def beat(self, name: str, facts: dict[str, Any]) -> None:
         """Say that a worker lives, and what it is."""
@@ -47,7 +46,7 @@ class WorkerStore:
     def read(self) -> dict[str, dict[str, Any]]:
         """Return what living workers say of themselves, and forget the dead."""
         with broker_errors(self._url):
-            names = sorted(raw.decode() for raw in self._redis.smembers(self._keys.workers))
+            names = sorted(text(raw) for raw in self._redis.smembers(self._keys.workers))
             if not names:
                 return {}
             values = self._redis.mget([self._keys.worker(name) for name in names])
