@@ -34,6 +34,7 @@ class Stores:
             lease_s=settings.lease_s,
             max_attempts=settings.max_attempts,
             result_ttl_s=settings.result_ttl_s,
+            workspace_ttl_s=settings.workspace_ttl_s,
         )
         self.actions = ActionStore(url, keys, options, timeout_s=settings.connect_timeout_s)
         self.estimates = EstimateStore(self.actions.client, keys, url)

@@ -71,6 +71,7 @@ class Publisher:
             queue=route["queue"].name,
             offset_s=route[OFFSET_OPTION],
             queue_timeout_s=action.queue_timeout_s,
+            trajectory_id=action.trajectory_id,
             client_id=client_id,
         )
         message = {

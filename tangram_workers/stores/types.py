@@ -20,6 +20,7 @@ class Submission:
     #: Score less arrival time, in seconds.
     offset_s: float
     queue_timeout_s: float
+    trajectory_id: str | None
     #: Whose inbox gets the result; None if a plain Celery caller waits for the task's result.
     client_id: str | None
 
@@ -59,7 +60,7 @@ class Claim:
 class ClaimRefusal:
     """Why an action could not be claimed."""
 
-    #: "ended", "taken" or "unknown".
+    #: "ended", "taken", "elsewhere" or "unknown".
     reason: str
     result: ActionResult | None = None
 

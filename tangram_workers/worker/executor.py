@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: How long a finished action's answer is offered to a broker that is away, in seconds.
 COMPLETE_PATIENCE_S = 120.0
+#: Pause before an action of another node's trajectory is passed on, in seconds.
+ELSEWHERE_PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,11 @@ class Executor:
         """
         claim = self._store.claim(action_id, queue, holder=self._worker, node=self._settings.node)
         if isinstance(claim, ClaimRefusal):
-            log.debug("action %s: not run again, it is %s", action_id, claim.reason)
+            log.debug("action %s: not run here, it is %s", action_id, claim.reason)
+            if claim.reason == "elsewhere":
+                # Until queues know of nodes, its message goes round until the right node has it.
+                time.sleep(ELSEWHERE_PAUSE_S)
+                return Attempt(None, must_republish=True)
             return Attempt(claim.result)
         with CancelToken() as token, self._keeper.holding(claim, token) as hold:
             clock = _StoreClock(claim.claimed_s)

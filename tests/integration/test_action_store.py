@@ -17,6 +17,7 @@ from tangram_workers.local import redis_server as redis_server_module
 from tangram_workers.local.redis_server import RedisServer
 from tangram_workers.stores.redis.actions import ActionStore, StoreOptions
 from tangram_workers.stores.redis.keys import Keys
+from tangram_workers.stores.redis.workers import WorkerStore
 from tangram_workers.stores.types import Claim, ClaimRefusal, LeaseState, Submission
 from tangram_workers.wire.codec import encode_action
 from tests.support.waiting import wait_until
@@ -50,7 +51,7 @@ def server(
 
 @pytest.fixture
 def store(server: RedisServer) -> Iterator[ActionStore]:
-    options = StoreOptions(lease_s=LEASE_S, max_attempts=2, result_ttl_s=60.0)
+    options = StoreOptions(lease_s=LEASE_S, max_attempts=2, result_ttl_s=60.0, workspace_ttl_s=60.0)
     store = ActionStore(server.url, Keys(uuid.uuid4().hex[:8]), options, timeout_s=5)
     yield store
     store.close()
@@ -62,14 +63,22 @@ def submission(
     client_id: str | None = "c1",
     offset_s: float = 0.0,
     queue_timeout_s: float = 60.0,
+    trajectory_id: str | None = None,
+    last: bool = False,
 ) -> Submission:
-    action = Action(command=Command(argv=("true",)), queue_timeout_s=queue_timeout_s)
+    action = Action(
+        command=Command(argv=("true",)),
+        queue_timeout_s=queue_timeout_s,
+        trajectory_id=trajectory_id,
+        last_of_trajectory=last,
+    )
     return Submission(
         action_id=action_id,
         body=encode_action(action),
         queue="cpu",
         offset_s=offset_s,
         queue_timeout_s=queue_timeout_s,
+        trajectory_id=trajectory_id,
         client_id=client_id,
     )
 
@@ -254,6 +263,38 @@ def test_giving_back_keeps_the_score_and_counts_the_attempt(store: ActionStore) 
     waiting = [action.action_id for action in store.waiting("cpu", limit=9, older_than_s=0)]
     assert waiting == ["first", "second"]
     assert claimed(store, "first").attempt == 2
+
+
+def living(store: ActionStore, *nodes: str) -> None:
+    workers = WorkerStore(store.client, store.keys, "redis://", ttl_s=5)
+    for node in nodes:
+        workers.beat(f"worker@{node}", {"node": node})
+
+
+def test_a_trajectory_stays_on_the_node_that_has_its_workspace(store: ActionStore) -> None:
+    living(store, "n1", "n2")
+    store.submit([submission("first", trajectory_id="t"), submission("next", trajectory_id="t")])
+    claimed(store, "first")
+    assert refused(store, "next").reason == "elsewhere"
+    assert claimed(store, "next").attempt == 1
+
+
+def test_a_trajectory_whose_node_is_gone_ends_as_what_it_is(store: ActionStore) -> None:
+    store.submit([submission("first", trajectory_id="t"), submission("next", trajectory_id="t")])
+    claimed(store, "first")
+    result = refused(store, "next").result
+    assert result is not None
+    assert result.outcome is Outcome.INFRASTRUCTURE_ERROR
+    assert "node n1, which is gone" in (result.error or "")
+
+
+def test_after_its_last_action_a_trajectory_is_bound_to_no_node(store: ActionStore) -> None:
+    living(store, "n1", "n2")
+    store.submit([submission("last", trajectory_id="t", last=True)])
+    claim = claimed(store, "last")
+    store.complete(claim, result_of(claim))
+    store.submit([submission("anew", trajectory_id="t")])
+    assert isinstance(store.claim("anew", "cpu", holder="w2", node="n2"), Claim)
 
 
 def test_nothing_without_a_life_time_is_left_behind(store: ActionStore) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import redis
 from redis.exceptions import NoScriptError
 
+from tangram_workers.domain.action import Action
 from tangram_workers.domain.result import ActionResult
 from tangram_workers.stores.redis.connection import broker_errors, connect, text
 from tangram_workers.stores.redis.keys import Keys
@@ -34,6 +35,7 @@ class StoreOptions:
     lease_s: float
     max_attempts: int
     result_ttl_s: float
+    workspace_ttl_s: float
 
 
 class ActionStore:
@@ -136,7 +138,16 @@ class ActionStore:
         reply = self._run(
             "claim",
             self._action_keys(action_id, queue),
-            [action_id, holder, node, self._options.lease_s, self._ttl],
+            [
+                action_id,
+                holder,
+                node,
+                self._options.lease_s,
+                self._ttl,
+                self._keys.trajectory(""),
+                max(1, round(self._options.workspace_ttl_s)),
+                self._keys.node(""),
+            ],
         )
         verdict = reply[0].decode()
         if verdict != "claimed":
@@ -180,6 +191,7 @@ class ActionStore:
                 str(result.outcome),
                 encode_result(result),
                 self._ttl,
+                self._trajectory_to_end(claim.action),
             ],
         )
         return reply == b"completed"
@@ -270,6 +282,11 @@ class ActionStore:
     def _ttl(self) -> int:
         return max(1, round(self._options.result_ttl_s))
 
+    def _trajectory_to_end(self, action: Action) -> str:
+        if not action.last_of_trajectory or action.trajectory_id is None:
+            return ""
+        return self._keys.trajectory(action.trajectory_id)
+
     def _action_keys(self, action_id: str, queue: str) -> list[str]:
         return [self._keys.action(action_id), self._keys.waiting(queue), self._keys.due]
 
@@ -285,6 +302,7 @@ class ActionStore:
                 submission.queue_timeout_s,
                 inbox,
                 int(submission.client_id is None),
+                submission.trajectory_id or "",
             ],
         )
 

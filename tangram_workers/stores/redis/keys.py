@@ -19,7 +19,7 @@ class Keys:
         """Hash: the record of one action. No TTL while open, `result_ttl_s` once it has ended.
 
         Fields: body, queue, offset, state, submitted_s, queue_timeout_s, queued_s, attempt,
-        generation, holder, node, started_s, cancel, inboxes, plain, result.
+        generation, holder, node, started_s, cancel, inboxes, plain, trajectory, result.
         Written by submit, claim, complete, give_back, cancel and sweep.
         """
         return f"{self.prefix}:action:{action_id}"
@@ -45,6 +45,17 @@ class Keys:
     def fleet_id(self) -> str:
         """String: a random name, given once, that tells this fleet's data from any other's."""
         return f"{self.prefix}:fleet"
+
+    def trajectory(self, trajectory_id: str) -> str:
+        """String: the node that holds a trajectory's workspace. TTL `workspace_ttl_s`.
+
+        Written by claim, removed when the last action of the trajectory completes.
+        """
+        return f"{self.prefix}:trajectory:{trajectory_id}"
+
+    def node(self, name: str) -> str:
+        """String: present while a node has had a living worker lately. Written by workers."""
+        return f"{self.prefix}:node:{name}"
 
     def inbox(self, client_id: str) -> str:
         """List: results for one client. TTL `result_ttl_s`, renewed by each push."""

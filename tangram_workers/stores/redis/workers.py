@@ -11,6 +11,10 @@ import redis
 from tangram_workers.stores.redis.connection import broker_errors, text
 from tangram_workers.stores.redis.keys import Keys
 
+#: A node without a heartbeat for this long is gone, and workspaces with it, in seconds. Longer
+#: than a worker takes to be started again.
+NODE_TTL_S = 30
+
 
 class WorkerStore:
     """Heartbeats of workers; one that stops beating is gone after `ttl_s`."""
@@ -28,11 +32,12 @@ class WorkerStore:
             return text(self._redis.get(self._keys.fleet_id))
 
     def beat(self, name: str, facts: dict[str, Any]) -> None:
-        """Say that a worker lives, and what it is."""
+        """Say that a worker lives, and what it is; `facts` name its "node"."""
         with broker_errors(self._url):
             pipeline = self._redis.pipeline(transaction=False)
             pipeline.set(self._keys.worker(name), json.dumps(facts), px=self._ttl_ms)
             pipeline.sadd(self._keys.workers, name)
+            pipeline.set(self._keys.node(facts["node"]), name, ex=NODE_TTL_S)
             pipeline.execute()
 
     def leave(self, name: str) -> None:

@@ -4,10 +4,14 @@
 -- KEYS[1]  action record   KEYS[2]  waiting set   KEYS[3]  due set
 -- ARGV[1]  action id       ARGV[2]  holder        ARGV[3]  node
 -- ARGV[4]  lease, seconds  ARGV[5]  result TTL, seconds
+-- ARGV[6]  first part of trajectory keys   ARGV[7]  workspace TTL, seconds
+-- ARGV[8]  first part of node keys
 --
 -- Returns  {'claimed', body, attempt, generation, submitted_s, now}
 --          {'ended', result}   it has its answer already
 --          {'taken'}           another worker runs it
+--          {'elsewhere'}       its trajectory's workspace is on another node, which lives: the
+--                              caller publishes its message again, for that node to take
 --          {'unknown'}         no such action (its result's time is over)
 --include _finish.lua
 
@@ -23,6 +27,20 @@ if time >= tonumber(record.queued_s) + tonumber(record.queue_timeout_s) then
   local result = own_result(ARGV[1], record, 'expired', message, time)
   finish(KEYS[1], KEYS[2], KEYS[3], ARGV[1], 'expired', result, ARGV[5])
   return { 'ended', result }
+end
+
+if record.trajectory ~= '' then
+  local trajectory_key = ARGV[6] .. record.trajectory
+  local bound = redis.call('GET', trajectory_key)
+  if bound and bound ~= ARGV[3] then
+    if redis.call('EXISTS', ARGV[8] .. bound) == 1 then return { 'elsewhere' } end
+    local message = 'The workspace of trajectory ' .. record.trajectory .. ' was on node ' .. bound
+      .. ', which is gone. Start the trajectory again.'
+    local result = own_result(ARGV[1], record, 'infrastructure_error', message, time)
+    finish(KEYS[1], KEYS[2], KEYS[3], ARGV[1], 'infrastructure_error', result, ARGV[5])
+    return { 'ended', result }
+  end
+  redis.call('SET', trajectory_key, ARGV[3], 'EX', ARGV[7])
 end
 
 local generation = redis.call('HINCRBY', KEYS[1], 'generation', 1)

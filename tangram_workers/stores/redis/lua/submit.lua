@@ -7,6 +7,7 @@
 -- ARGV[5]  queue timeout, seconds
 -- ARGV[6]  inbox key of the submitter, '' for none
 -- ARGV[7]  '1' if a plain Celery caller waits for the task's own result, else '0'
+-- ARGV[8]  trajectory id, '' for none
 --
 -- Returns  {'new', submitted_s}      recorded; the caller publishes its message
 --          {'queued', submitted_s}   known and waiting; publishing once more does no harm
@@ -27,7 +28,7 @@ local submitted = now()
 local submitted_s = string.format('%.6f', submitted)
 redis.call('HSET', KEYS[1],
   'body', ARGV[2], 'queue', ARGV[3], 'offset', ARGV[4], 'queue_timeout_s', ARGV[5],
-  'inboxes', ARGV[6], 'plain', ARGV[7], 'state', 'queued', 'attempt', 0, 'generation', 0,
+  'inboxes', ARGV[6], 'plain', ARGV[7], 'trajectory', ARGV[8], 'state', 'queued', 'attempt', 0, 'generation', 0,
   'submitted_s', submitted_s, 'queued_s', submitted_s)
 redis.call('ZADD', KEYS[2], submitted + tonumber(ARGV[4]), ARGV[1])
 redis.call('ZADD', KEYS[3], submitted + tonumber(ARGV[5]), ARGV[1])
