@@ -118,8 +118,9 @@ class Settings(BaseSettings):
     connect_timeout_s: float = _setting(
         5.0,
         "seconds",
-        "Bound on reaching the broker; past it the call ends with BrokerUnavailableError.",
-        gt=0,
+        "Longest wait for any one answer of the broker; past it the call ends with "
+        "BrokerUnavailableError.",
+        ge=1,
         le=300,
     )
 

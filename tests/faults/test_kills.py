@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tangram_workers import Action, ActionHandle, BlockingClient, Command, Outcome
+from tangram_workers import (
+    Action,
+    ActionHandle,
+    BlockingClient,
+    BrokerUnavailableError,
+    Command,
+    Outcome,
+)
 from tangram_workers.local.fleet import Fleet
 from tangram_workers.runtime.settings import load_settings
 from tests.support.waiting import wait_until
@@ -149,3 +156,18 @@ def test_stopping_the_fleet_finishes_what_runs_and_keeps_what_waits(tmp_path: Pa
     with Fleet(settings) as fleet, BlockingClient(broker_url=fleet.url) as client:
         again = client.submit(Action(command=Command(argv=("echo", "b")), idempotency_key="kept"))
         assert again.wait(30).stdout == "b\n"
+
+
+def test_a_broker_that_hangs_is_told_in_time_and_loses_nothing(tmp_path: Path) -> None:
+    settings = load_settings(data_dir=tmp_path, lease_s=LEASE_S, connect_timeout_s=1.0)
+    with Fleet(settings) as fleet, BlockingClient(settings=settings, broker_url=fleet.url) as client:
+        handle = start_and_wait(client)
+        os.kill(fleet.redis_pid or 0, signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            with pytest.raises(BrokerUnavailableError, match="does not answer"):
+                client.submit(Action(command=Command(argv=("true",))))
+            assert time.monotonic() - started < 10  # a bound, not a speed: it did not hang
+        finally:
+            os.kill(fleet.redis_pid or 0, signal.SIGCONT)
+        assert handle.wait(60).stdout == "done\n"

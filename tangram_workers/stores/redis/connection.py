@@ -40,8 +40,11 @@ def connect(url: str, *, timeout_s: float) -> redis.Redis:
         socket_timeout=timeout_s,
         socket_keepalive=True,
         health_check_interval=15,
-        # One quick second try mends a connection that the server closed while it was idle.
-        retry=Retry(ExponentialBackoff(cap=0.1, base=0.01), 1),
+        # One quick second try mends a connection that the server closed while it was idle. A
+        # timeout is not tried again: it would double the bound.
+        retry=Retry(
+            ExponentialBackoff(cap=0.1, base=0.01), 1, supported_errors=(RedisConnectionError,)
+        ),
     )
 
 
