@@ -125,18 +125,14 @@ def test_every_link_leads_somewhere(document: Path) -> None:
         path, _, anchor = target.partition("#")
         there = (document.parent / path).resolve() if path else document
         is_inside = there.is_relative_to(ROOT)
-        if not is_inside or not there.exists():
-            broken.append(target)
-        elif anchor and anchor not in anchors_of(there):
+        if not is_inside or not there.exists() or (anchor and anchor not in anchors_of(there)):
             broken.append(target)
     assert broken == []
 
 
 def test_every_document_is_in_the_index() -> None:
     index = ROOT / "docs" / "README.md"
-    linked = {
-        (index.parent / link["target"]).resolve() for link in _LINK.finditer(prose_of(index))
-    }
+    linked = {(index.parent / link["target"]).resolve() for link in _LINK.finditer(prose_of(index))}
     assert [relative(each) for each in DOCUMENTS if each not in linked and each != index] == []
 
 

@@ -95,9 +95,7 @@ def test_looking_for_the_brokers_password(client: BlockingClient, marker: str) -
     assert "redis://" not in result.stdout
 
 
-def test_pathological_actions_do_not_hold_up_the_next(
-    client: BlockingClient, marker: str
-) -> None:
+def test_pathological_actions_do_not_hold_up_the_next(client: BlockingClient, marker: str) -> None:
     spin = ["python3", "-c", "while True: pass", marker]
     handles = [client.run(spin, timeout_s=0.3).outcome for _ in range(4)]
     assert handles == [Outcome.TIMED_OUT] * 4

@@ -160,7 +160,10 @@ def test_stopping_the_fleet_finishes_what_runs_and_keeps_what_waits(tmp_path: Pa
 
 def test_a_broker_that_hangs_is_told_in_time_and_loses_nothing(tmp_path: Path) -> None:
     settings = load_settings(data_dir=tmp_path, lease_s=LEASE_S, connect_timeout_s=1.0)
-    with Fleet(settings) as fleet, BlockingClient(settings=settings, broker_url=fleet.url) as client:
+    with (
+        Fleet(settings) as fleet,
+        BlockingClient(settings=settings, broker_url=fleet.url) as client,
+    ):
         handle = start_and_wait(client)
         os.kill(fleet.redis_pid or 0, signal.SIGSTOP)
         try:
