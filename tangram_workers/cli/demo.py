@@ -7,6 +7,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,12 @@ def demo(
     if plot is not None:
         check_plot_path(plot)
     console = Console(stderr=True)
+    # How many cores there are is known once there is a fleet; all else is checked before.
+    config = DemoConfig(
+        problems=problems, seed=seed, busy_share=busy_share, concurrency=concurrency, cores=1
+    )
     with _fleet_url(console) as (settings, url):
-        config_fields = {
-            "problems": problems,
-            "seed": seed,
-            "busy_share": busy_share,
-            "concurrency": concurrency,
-        }
-        report = asyncio.run(_run(settings, url, config_fields, console, silent=as_json))
+        report = asyncio.run(_run(settings, url, config, console, silent=as_json))
     if plot is not None:
         write_plot(report, plot)
         console.print(f"The timeline is in {plot}.")
@@ -78,7 +77,7 @@ def demo(
 
 
 async def _run(
-    settings: Settings, url: str, config_fields: dict[str, Any], console: Console, *, silent: bool
+    settings: Settings, url: str, config: DemoConfig, console: Console, *, silent: bool
 ) -> DemoReport:
     async with Client(settings=settings, broker_url=url) as client:
         workers = (await client.status())["workers"].values()
@@ -87,7 +86,7 @@ async def _run(
             raise NoFleetError(
                 "The fleet has no worker for commands. Start one with `tangram worker`."
             )
-        config = DemoConfig(cores=cores, **config_fields)
+        config = replace(config, cores=cores)
         if silent:
             return await run_demo(client, config, SilentProgress())
         with RichProgress(console) as progress:
