@@ -1,9 +1,9 @@
 """Action-level scheduling for agentic RL.
 
-from tangram_workers import Client
+Submit actions and await their results::
 
-async with Client() as client:
-result = await client.run_code("print(6 * 7)")
+    async with Client() as client:
+        result = await client.run_code("print(6 * 7)")
 """
 
 from tangram_workers.domain.action import Action, ActionKind, ApiCall, Command, Score

@@ -63,6 +63,35 @@ def action_from_call(
     return action_from_fields({**given, str(kind): part})
 
 
+#: Options of a Celery call that an action cannot honour -> what to do instead.
+_REFUSED_OPTIONS: Mapping[str, str] = {
+    "queue": "the router chooses the queue; leave it out.",
+    "exchange": "the router chooses the queue; leave it out.",
+    "routing_key": "the router chooses the queue; leave it out.",
+    "priority": "the router chooses the order; leave it out.",
+    "countdown": "an action runs as soon as it can; submit it later instead.",
+    "eta": "an action runs as soon as it can; submit it later instead.",
+    "expires": "give the action's queue_timeout_s instead.",
+    "time_limit": "give the action's timeout_s instead.",
+    "soft_time_limit": "give the action's timeout_s instead.",
+    "link": "wait for the result and submit what follows.",
+    "link_error": "wait for the result and submit what follows.",
+    "chain": "wait for the result and submit what follows.",
+    "chord": "wait for the results and submit what follows.",
+}
+
+
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Refuse options of a Celery call that would be ignored.
+
+    Raises:
+        InvalidActionError: It names the option and what to do instead.
+    """
+    for name, mend in _REFUSED_OPTIONS.items():
+        if options.get(name):
+            raise InvalidActionError(name, options[name], mend)
+
+
 def message_kwargs(action_id: str, action: Action) -> dict[str, Any]:
     """Return what the message of an action carries: who it is, never its payload.
 

@@ -60,7 +60,9 @@ def celery_config(settings: Settings, broker_url: str, routes: ActionRoutes) -> 
         # decides on tries, not the transport.
         "task_acks_late": True,
         "task_acks_on_failure_or_timeout": True,
-        "task_reject_on_worker_lost": False,
+        # A killed pool process stores no failure for a plain Celery caller: its message comes
+        # back, is recognised as running elsewhere and dropped, and the lease's end tries again.
+        "task_reject_on_worker_lost": True,
         "task_publish_retry": False,
         # A pool slot whose process was killed is free again after this, in seconds.
         "worker_lost_wait": 1.0,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from celery.result import AsyncResult
 from kombu.exceptions import OperationalError as KombuOperationalError
 
-from tangram_workers.broker.calls import action_from_call, message_kwargs, task_name
+from tangram_workers.broker.calls import action_from_call, message_kwargs, refuse_options, task_name
 from tangram_workers.broker.priorities import priority_step
 from tangram_workers.broker.routing import OFFSET_OPTION
 from tangram_workers.domain.action import Action, ActionKind
-from tangram_workers.domain.errors import BrokerUnavailableError, InvalidActionError
+from tangram_workers.domain.errors import BrokerUnavailableError
 from tangram_workers.domain.queues import API_PREFIX, CPU_QUEUE
 from tangram_workers.router.policy import POLICIES
 from tangram_workers.runtime.settings import Settings
@@ -55,8 +55,15 @@ class Publisher:
         self._store = store
         self._url = url
 
-    def prepare(self, action: Action, client_id: str | None) -> tuple[Submission, dict[str, Any]]:
+    def prepare(
+        self, action: Action, client_id: str | None, action_id: str | None = None
+    ) -> tuple[Submission, dict[str, Any]]:
         """Route and encode an action; nothing is sent.
+
+        Args:
+            action: What to do.
+            client_id: Whose inbox gets the result; None if a plain Celery caller waits for it.
+            action_id: Its id, where the caller chose one.
 
         Raises:
             InputError: If the action cannot work; it names the field and the mend.
@@ -64,7 +71,7 @@ class Publisher:
         route: Mapping[str, Any] = self._app.amqp.router.route(
             {}, task_name(action.kind), (), {"action": action}
         )
-        action_id = action_id_for(action)
+        action_id = action_id or action_id_for(action)
         submission = Submission(
             action_id=action_id,
             body=encode_action(action),
@@ -113,11 +120,9 @@ class Publisher:
             InputError: If the call cannot work.
             BrokerUnavailableError: If the broker does not answer in time.
         """
-        if options.get("queue") is not None:
-            raise InvalidActionError(
-                "queue", str(options["queue"]), "the router chooses the queue; leave it out."
-            )
-        submission, message = self.prepare(action_from_call(kind, args, kwargs), None)
+        refuse_options(options)
+        action = action_from_call(kind, args, kwargs)
+        submission, message = self.prepare(action, None, options.get("task_id"))
         self.submit([(submission, message)])
         return self._app.AsyncResult(submission.action_id)
 

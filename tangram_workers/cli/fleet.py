@@ -103,7 +103,8 @@ def status(as_json: bool) -> None:
 
 def _start_detached(settings: Settings, sandbox: str | None) -> None:
     log_path = settings.data_dir / "logs" / "fleet.log"
-    log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log_path.parent.mkdir(mode=0o700, exist_ok=True)
     command = [sys.executable, "-m", "tangram_workers.cli", "up"]
     if sandbox is not None:
         command += ["--sandbox", sandbox]

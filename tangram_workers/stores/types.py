@@ -57,12 +57,23 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Republish:
+    """An action whose message must be published again."""
+
+    action_id: str
+    queue: str
+    offset_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimRefusal:
     """Why an action could not be claimed."""
 
     #: "ended", "taken", "elsewhere" or "unknown".
     reason: str
     result: ActionResult | None = None
+    #: Set for "elsewhere".
+    republish: Republish | None = None
 
 
 class LeaseState(enum.StrEnum):
@@ -71,12 +82,3 @@ class LeaseState(enum.StrEnum):
     HELD = "held"
     CANCEL = "cancel"
     LOST = "lost"
-
-
-@dataclass(frozen=True, slots=True)
-class Republish:
-    """An action whose message must be published again."""
-
-    action_id: str
-    queue: str
-    offset_s: float

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery import Task, signals
+from celery.exceptions import Ignore
 
 from tangram_workers.broker.app import make_app
 from tangram_workers.broker.calls import task_name
@@ -26,11 +27,12 @@ _process = WorkerProcess(app, settings)
 def _run(task: Task[Any, Any], action_id: str) -> dict[str, Any]:
     queue = str((task.request.delivery_info or {}).get("routing_key"))
     attempt = _process.executor(task.request.hostname or "").attempt(action_id, queue)
-    if attempt.must_republish:
-        _process.republish(action_id, queue)
+    if attempt.republish is not None:
+        app.publisher.republish([attempt.republish])
     result = attempt.result
     if result is None:
-        return {"action_id": action_id, "outcome": None}
+        # Another attempt gives the answer: this one must not store any for a plain Celery caller.
+        raise Ignore
     if task.request.ignore_result:
         # Nobody reads it but an operator in Flower; the waiter has the whole result already.
         return {"outcome": str(result.outcome), "act_s": round(result.timings.act_s, 6)}

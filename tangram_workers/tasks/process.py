@@ -11,7 +11,6 @@ from tangram_workers.broker.app import HEARTBEAT_S, TangramCelery
 from tangram_workers.resources.cores import CoreLedger, usable_cores
 from tangram_workers.runtime.settings import Settings
 from tangram_workers.sandbox.factory import make_driver, sandbox_folder
-from tangram_workers.stores.types import Republish
 from tangram_workers.worker.executor import Executor
 from tangram_workers.worker.keeper import Keeper
 from tangram_workers.worker.upkeep import Upkeep
@@ -50,10 +49,6 @@ class WorkerProcess:
                     fleet_id=stores.workers.fleet_id(),
                 )
             return self._executor
-
-    def republish(self, action_id: str, queue: str) -> None:
-        """Publish the message of an action that waits again."""
-        self._app.publisher.republish([Republish(action_id, queue, 0.0)])
 
     def start_upkeep(self, hostname: str, queues: list[str]) -> None:
         """Start heartbeat and upkeep in the worker's main process."""

@@ -17,7 +17,7 @@ from tangram_workers.sandbox.protocol import SandboxDriver, SandboxReport, Sandb
 from tangram_workers.scheduling.estimator import fallback_keys
 from tangram_workers.scheduling.grants import core_range
 from tangram_workers.stores.redis.actions import ActionStore
-from tangram_workers.stores.types import Claim, ClaimRefusal, LeaseState
+from tangram_workers.stores.types import Claim, ClaimRefusal, LeaseState, Republish
 from tangram_workers.worker.conclude import conclude_report, conclude_without_start
 from tangram_workers.worker.keeper import Hold, Keeper
 
@@ -35,8 +35,8 @@ class Attempt:
 
     #: The action's answer; None if it has none yet, or if another worker is to give it.
     result: ActionResult | None
-    #: True if the action waits again and needs a message.
-    must_republish: bool = False
+    #: Set if the action waits again and needs a message.
+    republish: Republish | None = None
 
 
 class Executor:
@@ -88,7 +88,7 @@ class Executor:
             if claim.reason == "elsewhere":
                 # Until queues know of nodes, its message goes round until the right node has it.
                 time.sleep(ELSEWHERE_PAUSE_S)
-                return Attempt(None, must_republish=True)
+                return Attempt(None, republish=claim.republish)
             return Attempt(claim.result)
         with CancelToken() as token, self._keeper.holding(claim, token) as hold:
             clock = _StoreClock(claim.claimed_s)
@@ -98,7 +98,7 @@ class Executor:
                 is_expected = isinstance(error, SandboxError)
                 log.warning("action %s: %s", action_id, error, exc_info=not is_expected)
                 if claim.attempt < self._settings.max_attempts:
-                    return Attempt(None, must_republish=self._store.give_back(claim))
+                    return Attempt(None, republish=self._store.give_back(claim))
                 result = self._refuse(
                     claim, Outcome.INFRASTRUCTURE_ERROR, f"Its sandbox broke: {error}", clock
                 )

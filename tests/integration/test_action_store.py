@@ -258,8 +258,10 @@ def test_a_cancelled_action_whose_worker_dies_is_not_run_again(store: ActionStor
 def test_giving_back_keeps_the_score_and_counts_the_attempt(store: ActionStore) -> None:
     store.submit([submission("first"), submission("second")])
     claim = claimed(store, "first")
-    assert store.give_back(claim)
-    assert not store.give_back(claim)
+    given_back = store.give_back(claim)
+    assert given_back is not None
+    assert (given_back.action_id, given_back.offset_s) == ("first", 0.0)
+    assert store.give_back(claim) is None
     waiting = [action.action_id for action in store.waiting("cpu", limit=9, older_than_s=0)]
     assert waiting == ["first", "second"]
     assert claimed(store, "first").attempt == 2

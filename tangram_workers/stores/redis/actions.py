@@ -151,8 +151,12 @@ class ActionStore:
         )
         verdict = reply[0].decode()
         if verdict != "claimed":
-            result = decode_result(reply[1]) if verdict == "ended" else None
-            return ClaimRefusal(verdict, result)
+            if verdict == "ended":
+                return ClaimRefusal(verdict, result=decode_result(reply[1]))
+            if verdict == "elsewhere":
+                republish = Republish(action_id, queue, float(reply[1]))
+                return ClaimRefusal(verdict, republish=republish)
+            return ClaimRefusal(verdict)
         _, body, attempt, generation, submitted_s, now_s = reply
         return Claim(
             action_id=action_id,
@@ -196,14 +200,20 @@ class ActionStore:
         )
         return reply == b"completed"
 
-    def give_back(self, claim: Claim) -> bool:
-        """Put a claimed action back into its queue; False if the lease was lost."""
-        reply: bytes = self._run(
+    def give_back(self, claim: Claim) -> Republish | None:
+        """Put a claimed action back into its queue.
+
+        Returns:
+            What must be published again; None if the lease was lost.
+        """
+        offset: bytes | None = self._run(
             "give_back",
             self._action_keys(claim.action_id, claim.queue),
             [claim.action_id, claim.generation],
         )
-        return reply == b"queued"
+        if offset is None:
+            return None
+        return Republish(claim.action_id, claim.queue, float(offset))
 
     # --- upkeep ------------------------------------------------------------------------------
 

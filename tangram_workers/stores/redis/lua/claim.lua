@@ -10,8 +10,8 @@
 -- Returns  {'claimed', body, attempt, generation, submitted_s, now}
 --          {'ended', result}   it has its answer already
 --          {'taken'}           another worker runs it
---          {'elsewhere'}       its trajectory's workspace is on another node, which lives: the
---                              caller publishes its message again, for that node to take
+--          {'elsewhere', offset}  its trajectory's workspace is on another node, which lives: the
+--                                 caller publishes its message again, for that node to take
 --          {'unknown'}         no such action (its result's time is over)
 --include _finish.lua
 
@@ -33,7 +33,9 @@ if record.trajectory ~= '' then
   local trajectory_key = ARGV[6] .. record.trajectory
   local bound = redis.call('GET', trajectory_key)
   if bound and bound ~= ARGV[3] then
-    if redis.call('EXISTS', ARGV[8] .. bound) == 1 then return { 'elsewhere' } end
+    if redis.call('EXISTS', ARGV[8] .. bound) == 1 then
+      return { 'elsewhere', record.offset }
+    end
     local message = 'The workspace of trajectory ' .. record.trajectory .. ' was on node ' .. bound
       .. ', which is gone. Start the trajectory again.'
     local result = own_result(ARGV[1], record, 'infrastructure_error', message, time)
