@@ -20,7 +20,7 @@ from tangram_workers.domain.queues import API_PREFIX, CPU_QUEUE
 from tangram_workers.router.policy import POLICIES
 from tangram_workers.runtime.settings import Settings
 from tangram_workers.stores.redis.actions import ActionStore
-from tangram_workers.stores.redis.connection import mask_url
+from tangram_workers.stores.redis.connection import broker_errors, mask_url
 from tangram_workers.stores.types import Republish, Submission, SubmitReply
 from tangram_workers.wire.codec import encode_action
 
@@ -159,7 +159,7 @@ class Publisher:
 
     def message_count(self, queue: str) -> int:
         """Return how many messages the transport holds for a queue."""
-        with self._transport_errors(), self._app.connection_for_write() as connection:
+        with self._transport_errors(), self._app.connection_or_acquire() as connection:
             # kombu has no public call for it; declaring the queue would count it too, and make it.
             channel: Any = connection.default_channel
             return int(channel._size(queue))
@@ -176,8 +176,10 @@ class Publisher:
     @contextmanager
     def _transport_errors(self) -> Iterator[None]:
         try:
-            yield
-        except (KombuOperationalError, OSError) as error:
+            # kombu lets some errors of the Redis client through as they are.
+            with broker_errors(self._url):
+                yield
+        except KombuOperationalError as error:
             raise BrokerUnavailableError(
                 f"The broker at {mask_url(self._url)} does not answer: {error}. "
                 "Start it, or correct TANGRAM_BROKER_URL."

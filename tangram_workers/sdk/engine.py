@@ -15,17 +15,18 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
 from tangram_workers.broker.app import make_app
 from tangram_workers.domain.action import Action
 from tangram_workers.domain.errors import (
     BrokerUnavailableError,
     ClientClosedError,
-    TangramError,
 )
 from tangram_workers.domain.result import ActionResult, Outcome, Timings
 from tangram_workers.runtime.settings import Settings
 from tangram_workers.stores.redis.connection import mask_url
+from tangram_workers.stores.types import Submission
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +44,21 @@ RECONCILE_LIMIT = 500
 BROKER_PATIENCE_S = 60.0
 
 
+#: Times that an action of which the broker has no record any more is submitted again.
+MAX_RESUBMITS = 3
+
+Draft = tuple[Submission, dict[str, Any]]
+
+
 @dataclass(slots=True)
 class Pending:
     """An action whose result is awaited."""
 
     action_id: str
     submitted_s: float
+    #: What was sent, so that it can be sent again to a broker that lost it.
+    draft: Draft
+    resubmits: int = 0
     future: Future[ActionResult] = field(default_factory=Future)
 
 
@@ -170,7 +180,7 @@ class Engine:
             except Exception as error:  # noqa: BLE001  # raised in its caller's thread
                 request.answer.set_exception(error)
                 continue
-            ready.append((request, [self._expect(draft[0].action_id, created) for draft in drafts]))
+            ready.append((request, [self._expect(draft, created) for draft in drafts]))
             prepared += drafts
         try:
             for start in range(0, len(prepared), BATCH_LIMIT):
@@ -189,12 +199,13 @@ class Engine:
         for request, pendings in ready:
             request.answer.set_result(pendings)
 
-    def _expect(self, action_id: str, created: list[Pending]) -> Pending:
+    def _expect(self, draft: Draft, created: list[Pending]) -> Pending:
         """Await an action before it is submitted, so that no result can come too early."""
+        action_id = draft[0].action_id
         with self._changed:
             pending = self._pending.get(action_id)
             if pending is None:
-                pending = Pending(action_id, time.time())
+                pending = Pending(action_id, time.time(), draft)
                 self._pending[action_id] = pending
                 created.append(pending)
                 self._changed.notify_all()
@@ -223,8 +234,11 @@ class Engine:
                 self._away_since = None
             except BrokerUnavailableError as error:
                 self._bear(error)
-            except TangramError:
-                log.exception("a result could not be read")
+            except Exception:
+                # Whatever it is, those who wait must go on being answered.
+                log.exception("results could not be received; trying again")
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, timeout=WAIT_S)
 
     def _reconcile(self) -> None:
         with self._changed:
@@ -239,7 +253,15 @@ class Engine:
             if result is not None:
                 self._resolve(pending.action_id, result)
             elif not is_known and time.time() - pending.submitted_s > RECONCILE_PERIOD_S:
-                self._fail(pending, "The broker has no record of it; it lost its data.")
+                self._submit_again(pending)
+
+    def _submit_again(self, pending: Pending) -> None:
+        if pending.resubmits == MAX_RESUBMITS:
+            self._fail(pending, f"The broker lost its record {MAX_RESUBMITS + 1} times.")
+            return
+        log.warning("action %s: the broker has no record of it; submitted again", pending.action_id)
+        pending.resubmits += 1
+        self._publisher.submit([pending.draft])
 
     def _bear(self, error: BrokerUnavailableError) -> None:
         """Wait for a broker that is away, up to a bound; then answer every waiter."""

@@ -87,6 +87,9 @@ class Keeper:
                 # Actions go on: the lease may still be there when the broker is back, and if it
                 # is not, the result is refused and nothing is applied twice.
                 log.warning("leases not renewed: %s", error)
+            except Exception:
+                # A thread that ends would lose every lease of this process.
+                log.exception("leases not renewed this time")
 
     def _renew(self) -> None:
         with self._lock:

@@ -57,6 +57,9 @@ class Upkeep:
                 self.recover()
             except BrokerUnavailableError as error:
                 log.warning("no upkeep: %s", error)
+            except Exception:
+                # A thread that ends would make a living worker look dead.
+                log.exception("no upkeep this time")
             if time.monotonic() >= tidy_at:
                 tidy_at = time.monotonic() + TIDY_PERIOD_S
                 self._tidy()

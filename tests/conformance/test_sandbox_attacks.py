@@ -352,7 +352,12 @@ def test_sandbox_failure_is_not_the_programs(folder: Path, tmp_path: Path) -> No
         if parent.is_relative_to("/tmp/pytest-of-root"):
             parent.chmod(0o755)
     with pytest.raises(SandboxError, match=r"bwrap: no.*user namespaces"):
-        BubblewrapDriver(bwrap_path=str(fake), base_dir=folder / "fake", sandbox_uid=SANDBOX_UID)
+        BubblewrapDriver(
+            bwrap_path=str(fake),
+            base_dir=folder / "fake",
+            sandbox_uid=SANDBOX_UID,
+            workspaces_bytes=MIB,
+        )
 
 
 def test_cores_that_are_not_ours_are_a_sandbox_error(folder: Path) -> None:

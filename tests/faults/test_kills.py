@@ -131,6 +131,16 @@ def test_a_message_lost_between_record_and_queue_is_published_again(
     assert handle.wait(60).stdout == "found\n"
 
 
+def test_an_action_that_the_broker_forgot_is_submitted_again(
+    own_fleet: Fleet, client: BlockingClient
+) -> None:
+    kill(own_fleet.worker_pids)
+    handle = client.submit(Action(command=Command(argv=("echo", "remembered"))))
+    # What a Redis leaves that comes back with older data, or with none.
+    client._require_engine()._store.client.flushall()
+    assert handle.wait(60).stdout == "remembered\n"
+
+
 def test_without_any_worker_the_queue_time_still_answers(
     own_fleet: Fleet, client: BlockingClient
 ) -> None:

@@ -53,7 +53,9 @@ def broker_errors(url: str) -> Iterator[None]:
     """Turn Redis errors into BrokerUnavailableError with the password masked."""
     try:
         yield
-    except (RedisConnectionError, RedisTimeoutError) as error:
+    except BrokerUnavailableError:
+        raise
+    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
         raise BrokerUnavailableError(
             f"The broker at {mask_url(url)} does not answer: {_first_line(error)}. "
             "Start it, or correct TANGRAM_BROKER_URL."
