@@ -231,9 +231,12 @@ def test_daemon_that_holds_stdout_is_stopped_with_its_program(
 
 def test_cancel_stops_it_and_keeps_what_was_printed(sandboxes: Sandboxes, marker: str) -> None:
     with CancelToken() as cancel:
-        threading.Thread(
-            target=lambda: (wait_until(lambda: find_processes(f"sleep\0{marker}")), cancel.set())
-        ).start()
+
+        def cancel_once_it_sleeps() -> None:
+            wait_until(lambda: find_processes(f"sleep\0{marker}"))
+            cancel.set()
+
+        threading.Thread(target=cancel_once_it_sleeps).start()
         report = sandboxes.run(
             "sh", "-c", f"echo partial; exec sleep {marker}", cancel=cancel, timeout_s=HANG_S
         )

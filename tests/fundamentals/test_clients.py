@@ -129,7 +129,8 @@ async def test_one_client_serves_many_event_loops(client: Client) -> None:
     for thread in threads:
         thread.start()
     here = await client.run(["echo", "here"])
-    await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
     assert here.stdout == "here\n"
     assert [result.stdout for result in results] == ["elsewhere\n"] * 4
 

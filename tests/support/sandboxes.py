@@ -45,13 +45,15 @@ class NobodyDriver:
         self.isolates = True
 
     def run(self, request: SandboxRequest, cancel: CancelToken) -> SandboxReport:
-        return self._call(lambda driver: driver.run(request, cancel))
+        report: SandboxReport = self._call(lambda driver: driver.run(request, cancel))
+        return report
 
     def close_workspace(self, key: str) -> None:
         self._call(lambda driver: driver.close_workspace(key))
 
     def sweep(self, *, idle_s: float) -> int:
-        return self._call(lambda driver: driver.sweep(idle_s=idle_s))
+        removed: int = self._call(lambda driver: driver.sweep(idle_s=idle_s))
+        return removed
 
     def _call(self, use: Callable[[SandboxDriver], Any]) -> Any:
         read_fd, write_fd = os.pipe()

@@ -70,7 +70,8 @@ def test_settings_cannot_be_changed():
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
 def test_every_setting_says_what_it_means_and_its_unit(name):
     field = Settings.model_fields[name]
-    assert field.description.endswith(".")
+    assert (field.description or "").endswith(".")
+    assert isinstance(field.json_schema_extra, dict)
     assert field.json_schema_extra["unit"]
 
 
