@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import enum
-import importlib.util
 import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 #: Bound on any one program that the doctor starts.
 PROGRAM_TIMEOUT_S = 10.0
@@ -71,16 +69,6 @@ def is_installed(module: str) -> bool:
     spec = importlib.util.find_spec(module)
     # Without an origin it is only a folder of that name, such as this repository's docker/.
     return spec is not None and spec.origin is not None
-
-
-def find_program_in(module: str, *path: str) -> str | None:
-    """Return a program that a top-level module ships, without importing the module."""
-    spec = importlib.util.find_spec(module)
-    for folder in (spec and spec.submodule_search_locations) or ():
-        program = Path(folder, *path)
-        if os.access(program, os.X_OK):
-            return str(program)
-    return None
 
 
 def as_root(command: str) -> str:

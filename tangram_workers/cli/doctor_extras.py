@@ -14,13 +14,13 @@ from tangram_workers.cli.doctor_check import (
     Check,
     Status,
     as_root,
-    find_program_in,
     first_line,
     install_extra,
     install_package,
     is_installed,
     run_program,
 )
+from tangram_workers.runtime.programs import find_program_in
 
 _DOCKER_HOST = "unix:///var/run/docker.sock"
 #: Where the official container image keeps its server.

