@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
+import time
 
 import click
 
@@ -15,6 +18,11 @@ from tangram_workers.runtime.logs import set_up_logs
 from tangram_workers.runtime.settings import load_settings
 from tangram_workers.runtime.settings_checks import variable_name
 from tangram_workers.sandbox.factory import make_driver
+
+log = logging.getLogger(__name__)
+
+#: Pause before a worker that ended by itself starts again, in seconds.
+RESTART_PAUSE_S = 1.0
 
 
 @click.command()
@@ -47,18 +55,12 @@ def worker(queues: str, name: str | None, sandbox: str | None, as_json: bool) ->
     os.environ[variable_name("broker_url")] = url
     if sandbox is not None:
         os.environ[variable_name("sandbox_driver")] = sandbox
-    from tangram_workers.tasks.app import app  # after the settings are known
+    from tangram_workers.tasks.app import run_worker  # after the settings are known
 
-    app.worker_main(
-        [
-            "worker",
-            f"--hostname={name}",
-            f"--queues={queues}",
-            f"--concurrency={len(cores)}",
-            "--pool=prefork",
-            "--without-mingle",
-            "--without-gossip",
-            "--task-events",
-            "--loglevel=WARNING",
-        ]
-    )
+    if run_worker(name, queues, len(cores)):
+        return
+    # On a lost connection the stock transport can bring Celery down. Leases see to its actions;
+    # what is needed is a worker, and a fresh process is the surest way to a sound one.
+    log.error("the worker ended by itself; it starts again")
+    time.sleep(RESTART_PAUSE_S)
+    os.execv(sys.executable, [sys.executable, "-m", "tangram_workers.cli", *sys.argv[1:]])

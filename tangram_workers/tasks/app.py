@@ -58,6 +58,11 @@ def _start_upkeep(sender: Any = None, **_more: Any) -> None:
     _process.start_upkeep(sender.hostname, queues)
 
 
+@signals.worker_shutting_down.connect
+def _note_request(**_more: Any) -> None:
+    _process.is_asked_to_stop = True
+
+
 @signals.worker_shutdown.connect
 def _stop_upkeep(**_more: Any) -> None:
     _process.stop_upkeep()
@@ -66,3 +71,30 @@ def _stop_upkeep(**_more: Any) -> None:
 @signals.worker_process_shutdown.connect
 def _stop_child(**_more: Any) -> None:
     _process.stop_child()
+
+
+def run_worker(name: str, queues: str, concurrency: int) -> bool:
+    """Be a worker until it is asked to stop, or until Celery gives up.
+
+    Args:
+        name: In Flower and in results.
+        queues: To serve, separated by commas.
+        concurrency: Actions at once.
+
+    Returns:
+        True if somebody asked it to stop.
+    """
+    app.worker_main(
+        [
+            "worker",
+            f"--hostname={name}",
+            f"--queues={queues}",
+            f"--concurrency={concurrency}",
+            "--pool=prefork",
+            "--without-mingle",
+            "--without-gossip",
+            "--task-events",
+            "--loglevel=WARNING",
+        ]
+    )
+    return _process.is_asked_to_stop

@@ -25,6 +25,8 @@ class WorkerProcess:
     def __init__(self, app: TangramCelery, settings: Settings) -> None:
         self._app = app
         self._settings = settings
+        #: Set once this worker is told to stop, by a signal or from Flower.
+        self.is_asked_to_stop = False
         self._lock = threading.Lock()
         self._pid = 0
         self._keeper: Keeper | None = None
