@@ -21,6 +21,7 @@ from pathlib import Path
 from tangram_workers.domain.errors import InputError, SettingsError
 from tangram_workers.resources.inotify import BellShelf, FolderBell
 from tangram_workers.runtime.cancel import CancelToken
+from tangram_workers.runtime.settings_checks import CPUS_VARIABLE
 
 #: Bound on how late we see what did not ring: a killed holder's lock is freed just after its file
 #: is closed, so the bell may come a moment too early.
@@ -270,7 +271,7 @@ def grant_environment(core_ids: Sequence[int]) -> dict[str, str]:
     """Return the variables that make common tools use the granted cores, all and no more."""
     count = str(len(core_ids))
     return {
-        "TANGRAM_CPUS": count,
+        CPUS_VARIABLE: count,
         "OMP_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,

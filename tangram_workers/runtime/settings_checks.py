@@ -13,6 +13,10 @@ from pydantic import ValidationError
 from tangram_workers.domain.errors import SettingsError, shown_value
 
 PREFIX = "TANGRAM_"
+#: Variables that the fleet gives to the programs of actions: cores granted, and whose they are. A
+#: program may itself be a client of a fleet, so they are no misspelt settings.
+CPUS_VARIABLE = "TANGRAM_CPUS"
+MARK_VARIABLE = "TANGRAM_SANDBOX_MARK"
 
 
 def variable_name(field: str) -> str:
@@ -69,8 +73,9 @@ def refuse_unknown_variables(environment: Mapping[str, str], fields: Collection[
         SettingsError: With the closest setting's name.
     """
     known = {variable_name(field) for field in fields}
+    given = {CPUS_VARIABLE, MARK_VARIABLE}
     for name in sorted(environment):
-        if name.upper().startswith(PREFIX) and name not in known:
+        if name.upper().startswith(PREFIX) and name not in known | given:
             raise SettingsError(
                 f"{name} is not a setting of this fleet. {_suggestion(name.upper(), known)} "
                 "All settings: docs/reference/settings.md."

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tangram_workers.domain.errors import SandboxError
 from tangram_workers.runtime.cancel import CancelToken
+from tangram_workers.runtime.settings_checks import MARK_VARIABLE
 from tangram_workers.sandbox import owner, scripts
 from tangram_workers.sandbox.cgroups import ActionCgroup, CgroupFactory, CgroupUsage
 from tangram_workers.sandbox.protocol import Ending, SandboxReport, SandboxRequest
@@ -30,8 +31,6 @@ from tangram_workers.sandbox.workspaces import Workspaces
 
 _KILL_TIMEOUT_S = 10.0
 _PAUSE_S = 0.002
-#: Variable that everything an action starts inherits: <owner_id>/<unique id>.
-_MARK = "TANGRAM_SANDBOX_MARK"
 
 
 class ProcessDriver:
@@ -73,7 +72,7 @@ class ProcessDriver:
                 stack.callback(self._workspaces.close, key)
             folder = stack.enter_context(self._workspaces.using(key))
             env = {**scripts.BASE_ENV, "HOME": str(folder), **request.grant_env}
-            env = {**env, **request.command.env, _MARK: mark}
+            env = {**env, **request.command.env, MARK_VARIABLE: mark}
             argv = scripts.program_argv(request.command, env)
             if scripts.exceeds_argument_limit(argv, env):
                 return scripts.argument_limit_report(argv[0])
@@ -253,7 +252,7 @@ def _mark_of(pid: int) -> str:
         variables = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return ""
-    wanted = _MARK.encode() + b"="
+    wanted = MARK_VARIABLE.encode() + b"="
     for variable in variables.split(b"\0"):
         if variable.startswith(wanted):
             return variable[len(wanted) :].decode("utf-8", "replace")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tangram_workers.domain.errors import SettingsError
+from tangram_workers.resources.cores import grant_environment
 from tangram_workers.runtime.settings import (
     Settings,
     default_data_dir,
@@ -95,6 +96,13 @@ def test_a_misspelt_variable_is_refused_with_the_name_that_was_meant(monkeypatch
 def test_a_variable_that_is_like_nothing_is_refused_too(monkeypatch):
     monkeypatch.setenv("TANGRAM_ZZZQQ", "1")
     assert "Unset it." in refusal()
+
+
+def test_what_the_fleet_gives_to_programs_is_no_misspelt_setting(monkeypatch):
+    for name in grant_environment((0, 1)):
+        monkeypatch.setenv(name, "2")
+    monkeypatch.setenv("TANGRAM_SANDBOX_MARK", "owner/1")
+    assert load_settings().cores == 0
 
 
 def test_a_misspelt_argument_is_refused_with_the_name_that_was_meant():
