@@ -139,12 +139,12 @@ class Engine:
     def status(self) -> dict[str, object]:
         """Return workers and queue lengths of the fleet."""
         queues = sorted({*self._store.queues(), *self._app.tangram_routes.snapshot.queues})
-        counts = self._store.waiting_counts(queues)
+        waiting, running = self._store.load(queues)
         return {
             "broker": mask_url(self._url),
             "workers": self._app.stores.workers.read(),
-            "waiting": dict(zip(queues, counts, strict=True)),
-            "running": self._store.running_count(),
+            "waiting": waiting,
+            "running": running,
         }
 
     # --- sending -----------------------------------------------------------------------------

@@ -67,6 +67,8 @@ async def test_giving_up_a_wait_leaves_the_action_alone(client: Client) -> None:
 
 
 async def test_what_runs_is_cancelled(client: Client) -> None:
+    # What another test left running must not be taken for this one's.
+    await asyncio.to_thread(wait_until, lambda: running_count(client) == 0)
     handle = await client.submit(
         Action(command=Command(argv=("sh", "-c", "echo started; sleep 60")))
     )

@@ -275,11 +275,19 @@ class ActionStore:
             if offset is not None and float(queued_s) <= latest_s
         ]
 
-    def running_count(self) -> int:
-        """Return how many actions are open and do not wait."""
+    def load(self, queues: Sequence[str]) -> tuple[dict[str, int], int]:
+        """Return how many actions wait in each queue, and how many run, at one moment.
+
+        Args:
+            queues: All of them: what is open and waits in none of them is taken to run.
+        """
         with broker_errors(self._url):
-            open_count = int(self._redis.zcard(self._keys.due))
-        return max(0, open_count - sum(self.waiting_counts(self.queues())))
+            pipeline = self._redis.pipeline(transaction=True)
+            pipeline.zcard(self._keys.due)
+            for queue in queues:
+                pipeline.zcard(self._keys.waiting(queue))
+            open_count, *waiting = (int(count) for count in pipeline.execute())
+        return dict(zip(queues, waiting, strict=True)), open_count - sum(waiting)
 
     def ping(self) -> None:
         """Reach the server or raise."""
