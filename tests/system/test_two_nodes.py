@@ -14,20 +14,25 @@ from tangram_workers import Action, BlockingClient, Command, Outcome
 from tangram_workers.local.fleet import Fleet
 from tangram_workers.runtime.settings import load_settings
 from tests.support.cli import command
+from tests.support.sandboxes import sandbox_folder
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture
 def two_nodes(tmp_path: Path) -> Iterator[BlockingClient]:
     settings = load_settings(data_dir=tmp_path / "one", node="one")
-    with Fleet(settings) as fleet, BlockingClient(broker_url=fleet.url) as client:
+    with (
+        sandbox_folder() as second_folder,
+        Fleet(settings) as fleet,
+        BlockingClient(broker_url=fleet.url) as client,
+    ):
         second = subprocess.Popen(
             command(["worker"]),
             env={
                 **os.environ,
                 "TANGRAM_BROKER_URL": fleet.url,
                 "TANGRAM_NODE": "two",
-                "TANGRAM_SANDBOX_DIR": f"/tmp/tangram-test-two-{os.getpid()}",
+                "TANGRAM_SANDBOX_DIR": str(second_folder),
             },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -43,6 +48,7 @@ def test_every_action_of_a_trajectory_finds_its_workspace(two_nodes: BlockingCli
         return Action(
             command=Command(argv=("sh", "-c", f"echo {text} >> log; cat log")),
             trajectory_id=f"t{number}",
+            last_of_trajectory=text == "three",
         )
 
     for text in ("one", "two", "three"):
