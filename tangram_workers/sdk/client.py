@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -76,6 +77,7 @@ class EngineOwner:
         self._engine: Engine | None = None
         self._pid = os.getpid()
         self._opened = False
+        self._lock = threading.Lock()
 
     def _open(self) -> Engine:
         engine = Engine(self._settings, find_broker(self._settings))
@@ -94,10 +96,11 @@ class EngineOwner:
                 "This client is not open. Use it inside `async with Client() as client:`, or "
                 "`with BlockingClient() as client:`."
             )
-        if self._engine is None or self._pid != os.getpid():
-            # A child of a fork: threads and sockets stayed with the parent.
-            return self._open()
-        return self._engine
+        with self._lock:
+            if self._engine is None or self._pid != os.getpid():
+                # A child of a fork: threads and sockets stayed with the parent.
+                return self._open()
+            return self._engine
 
 
 class Client(EngineOwner):
