@@ -35,7 +35,8 @@ def ledger(tmp_path: Path) -> Iterator[CoreLedger]:
     made = CoreLedger(tmp_path, range(4))
     yield made
     made.close()
-    assert open_descriptors() == before
+    # What other tests opened may close meanwhile; nothing may have been added.
+    assert open_descriptors() <= before
 
 
 def take(
