@@ -99,9 +99,8 @@ class Executor:
                 log.warning("action %s: %s", action_id, error, exc_info=not is_expected)
                 if claim.attempt < self._settings.max_attempts:
                     return Attempt(None, republish=self._store.give_back(claim))
-                result = self._refuse(
-                    claim, Outcome.INFRASTRUCTURE_ERROR, f"Its sandbox broke: {error}", clock
-                )
+                story = f"{'Its sandbox broke' if is_expected else 'Its worker failed'}: {error}"
+                result = self._refuse(claim, Outcome.INFRASTRUCTURE_ERROR, story, clock)
             except BaseException:
                 # This process is being stopped: others need not wait for the end of its lease.
                 with contextlib.suppress(BrokerUnavailableError):
