@@ -52,7 +52,8 @@ class Claim:
     #: Fencing token: only the newest generation can complete.
     generation: int
     submitted_s: float
-    #: By the store's clock.
+    #: When it was last put into its queue. All three by the store's clock.
+    queued_s: float
     claimed_s: float
 
 

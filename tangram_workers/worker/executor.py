@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tangram_workers.domain.action import Command
 from tangram_workers.domain.errors import BrokerUnavailableError, SandboxError
-from tangram_workers.domain.result import ActionResult, Outcome
+from tangram_workers.domain.result import ActionResult, Outcome, Timings
 from tangram_workers.resources.cores import CoreLedger, grant_environment
 from tangram_workers.runtime.cancel import CancelToken
 from tangram_workers.runtime.settings import Settings
@@ -89,6 +89,8 @@ class Executor:
                 # Until queues know of nodes, its message goes round until the right node has it.
                 time.sleep(ELSEWHERE_PAUSE_S)
                 return Attempt(None, republish=claim.republish)
+            if claim.reason == "unknown":
+                return Attempt(self._answer_unknown(action_id))
             return Attempt(claim.result)
         with CancelToken() as token, self._keeper.holding(claim, token) as hold:
             clock = _StoreClock(claim.claimed_s)
@@ -128,7 +130,7 @@ class Executor:
                 "elasticity.min_units.",
                 clock,
             )
-        patience_s = claim.submitted_s + claim.action.queue_timeout_s - claim.claimed_s
+        patience_s = claim.queued_s + claim.action.queue_timeout_s - claim.claimed_s
         grant = self._ledger.acquire(
             fewest, most, cancel=token, timeout_s=max(self._settings.lease_s, patience_s)
         )
@@ -191,6 +193,18 @@ class Executor:
             outcome,
             error,
             finished_s=clock.now_s(),
+            worker=self._worker,
+            node=self._settings.node,
+        )
+
+    def _answer_unknown(self, action_id: str) -> ActionResult:
+        """Return the answer for a plain Celery caller whose action the broker has forgotten."""
+        now_s = time.time()
+        return ActionResult(
+            action_id=action_id,
+            outcome=Outcome.INFRASTRUCTURE_ERROR,
+            error="The broker has no record of it: it lost its data. Submit it again.",
+            timings=Timings(submitted_s=now_s, finished_s=now_s),
             worker=self._worker,
             node=self._settings.node,
         )

@@ -100,3 +100,12 @@ def test_an_action_whose_waiter_is_told_by_the_store_reaches_the_plain_caller_to
     assert answer.get(timeout=60)["outcome"] == "expired"
     for blocker in blockers:
         assert blocker.get(timeout=60)["outcome"] == "succeeded"
+
+
+def test_a_caller_whose_record_the_broker_lost_is_told(app: TangramCelery, fleet: Fleet) -> None:
+    app.send_message(
+        "tangram.command", task_id="lost-1", kwargs={"action_id": "lost-1"}, queue="cpu"
+    )
+    result = app.AsyncResult("lost-1").get(timeout=30)
+    assert result["outcome"] == "infrastructure_error"
+    assert "no record" in result["error"]

@@ -21,6 +21,7 @@ CLAIM = Claim(
     attempt=2,
     generation=3,
     submitted_s=100.0,
+    queued_s=100.0,
     claimed_s=101.0,
 )
 REPORT = SandboxReport(

@@ -157,7 +157,7 @@ class ActionStore:
                 republish = Republish(action_id, queue, float(reply[1]))
                 return ClaimRefusal(verdict, republish=republish)
             return ClaimRefusal(verdict)
-        _, body, attempt, generation, submitted_s, now_s = reply
+        _, body, attempt, generation, submitted_s, queued_s, now_s = reply
         return Claim(
             action_id=action_id,
             queue=queue,
@@ -165,6 +165,7 @@ class ActionStore:
             attempt=int(attempt),
             generation=int(generation),
             submitted_s=float(submitted_s),
+            queued_s=float(queued_s),
             claimed_s=float(now_s),
         )
 

@@ -7,7 +7,7 @@
 -- ARGV[6]  first part of trajectory keys   ARGV[7]  workspace TTL, seconds
 -- ARGV[8]  first part of node keys
 --
--- Returns  {'claimed', body, attempt, generation, submitted_s, now}
+-- Returns  {'claimed', body, attempt, generation, submitted_s, queued_s, now}
 --          {'ended', result}   it has its answer already
 --          {'taken'}           another worker runs it
 --          {'elsewhere', offset}  its trajectory's workspace is on another node, which lives: the
@@ -51,4 +51,5 @@ redis.call('HSET', KEYS[1], 'state', 'running', 'holder', ARGV[2], 'node', ARGV[
   'started_s', string.format('%.6f', time))
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('ZADD', KEYS[3], time + tonumber(ARGV[4]), ARGV[1])
-return { 'claimed', record.body, attempt, generation, record.submitted_s, string.format('%.6f', time) }
+return { 'claimed', record.body, attempt, generation, record.submitted_s, record.queued_s,
+  string.format('%.6f', time) }
