@@ -55,6 +55,8 @@ class Claim:
     #: When it was last put into its queue. All three by the store's clock.
     queued_s: float
     claimed_s: float
+    #: Tells its trajectory's workspace from those of earlier ones of that name; None without one.
+    workspace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,12 @@ class Executor:
                 with contextlib.suppress(BrokerUnavailableError):
                     self._store.give_back(claim)
                 raise
-            return Attempt(self._answer(claim, result, hold))
+            answer = self._answer(claim, result, hold)
+        workspace_key = self._workspace_key(claim)
+        if answer and claim.action.last_of_trajectory and workspace_key is not None:
+            # Not before the answer is stored: another try would need the workspace.
+            self._driver.close_workspace(workspace_key)
+        return Attempt(answer)
 
     def _run(self, claim: Claim, token: CancelToken, clock: _StoreClock) -> ActionResult:
         command = claim.action.command
@@ -149,9 +154,6 @@ class Executor:
         with grant:
             started_s = clock.now_s()
             report = self._driver.run(self._request(claim, command, grant.core_ids), token)
-        workspace_key = self._workspace_key(claim)
-        if claim.action.last_of_trajectory and workspace_key is not None:
-            self._driver.close_workspace(workspace_key)
         self._observe(claim, report, len(grant.core_ids))
         return conclude_report(
             claim,
@@ -177,8 +179,9 @@ class Executor:
         )
 
     def _workspace_key(self, claim: Claim) -> str | None:
-        trajectory_id = claim.action.trajectory_id
-        return None if trajectory_id is None else f"{self._fleet_id}/{trajectory_id}"
+        if claim.workspace is None:
+            return None
+        return f"{self._fleet_id}/{claim.action.trajectory_id}/{claim.workspace}"
 
     def _observe(self, claim: Claim, report: SandboxReport, cores: int) -> None:
         fraction = claim.action.elasticity.speedup.run_time_fraction(cores)

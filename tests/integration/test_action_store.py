@@ -296,7 +296,20 @@ def test_after_its_last_action_a_trajectory_is_bound_to_no_node(store: ActionSto
     claim = claimed(store, "last")
     store.complete(claim, result_of(claim))
     store.submit([submission("anew", trajectory_id="t")])
-    assert isinstance(store.claim("anew", "cpu", holder="w2", node="n2"), Claim)
+    anew = store.claim("anew", "cpu", holder="w2", node="n2")
+    assert isinstance(anew, Claim)
+    assert anew.workspace != claim.workspace
+
+
+def test_every_action_and_try_of_a_trajectory_has_its_workspace(store: ActionStore) -> None:
+    store.submit([submission("first", trajectory_id="t"), submission("next", trajectory_id="t")])
+    first, following = claimed(store, "first"), claimed(store, "next")
+    assert first.workspace is not None
+    assert first.workspace == following.workspace
+    store.give_back(following)
+    assert claimed(store, "next").workspace == first.workspace
+    store.submit([submission("alone")])
+    assert claimed(store, "alone").workspace is None
 
 
 def test_nothing_without_a_life_time_is_left_behind(store: ActionStore) -> None:

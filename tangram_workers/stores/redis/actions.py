@@ -157,7 +157,7 @@ class ActionStore:
                 republish = Republish(action_id, queue, float(reply[1]))
                 return ClaimRefusal(verdict, republish=republish)
             return ClaimRefusal(verdict)
-        _, body, attempt, generation, submitted_s, queued_s, now_s = reply
+        _, body, attempt, generation, submitted_s, queued_s, now_s, workspace = reply
         return Claim(
             action_id=action_id,
             queue=queue,
@@ -167,6 +167,7 @@ class ActionStore:
             submitted_s=float(submitted_s),
             queued_s=float(queued_s),
             claimed_s=float(now_s),
+            workspace=workspace.decode() or None,
         )
 
     def renew(self, claims: Iterable[Claim]) -> list[LeaseState]:

@@ -47,7 +47,7 @@ class Keys:
         return f"{self.prefix}:fleet"
 
     def trajectory(self, trajectory_id: str) -> str:
-        """String: the node that holds a trajectory's workspace. TTL `workspace_ttl_s`.
+        """String: which workspace a trajectory has, and on which node. TTL `workspace_ttl_s`.
 
         Written by claim, removed when the last action of the trajectory completes.
         """

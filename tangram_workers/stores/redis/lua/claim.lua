@@ -7,7 +7,7 @@
 -- ARGV[6]  first part of trajectory keys   ARGV[7]  workspace TTL, seconds
 -- ARGV[8]  first part of node keys
 --
--- Returns  {'claimed', body, attempt, generation, submitted_s, queued_s, now}
+-- Returns  {'claimed', body, attempt, generation, submitted_s, queued_s, now, workspace}
 --          {'ended', result}   it has its answer already
 --          {'taken'}           another worker runs it
 --          {'elsewhere', offset}  its trajectory's workspace is on another node, which lives: the
@@ -29,20 +29,26 @@ if time >= tonumber(record.queued_s) + tonumber(record.queue_timeout_s) then
   return { 'ended', result }
 end
 
+-- A trajectory is bound to the node and the workspace of its first action until its last one
+-- completes: "<time of its first claim> <node>". A later trajectory of the same name has another.
+local workspace = ''
 if record.trajectory ~= '' then
   local trajectory_key = ARGV[6] .. record.trajectory
-  local bound = redis.call('GET', trajectory_key)
-  if bound and bound ~= ARGV[3] then
-    if redis.call('EXISTS', ARGV[8] .. bound) == 1 then
+  local bound = redis.call('GET', trajectory_key) or string.format('%.6f %s', time, ARGV[3])
+  local space = string.find(bound, ' ', 1, true)
+  local node = string.sub(bound, space + 1)
+  workspace = string.sub(bound, 1, space - 1)
+  if node ~= ARGV[3] then
+    if redis.call('EXISTS', ARGV[8] .. node) == 1 then
       return { 'elsewhere', record.offset }
     end
-    local message = 'The workspace of trajectory ' .. record.trajectory .. ' was on node ' .. bound
+    local message = 'The workspace of trajectory ' .. record.trajectory .. ' was on node ' .. node
       .. ', which is gone. Start the trajectory again.'
     local result = own_result(ARGV[1], record, 'infrastructure_error', message, time)
     finish(KEYS[1], KEYS[2], KEYS[3], ARGV[1], 'infrastructure_error', result, ARGV[5])
     return { 'ended', result }
   end
-  redis.call('SET', trajectory_key, ARGV[3], 'EX', ARGV[7])
+  redis.call('SET', trajectory_key, bound, 'EX', ARGV[7])
 end
 
 local generation = redis.call('HINCRBY', KEYS[1], 'generation', 1)
@@ -52,4 +58,4 @@ redis.call('HSET', KEYS[1], 'state', 'running', 'holder', ARGV[2], 'node', ARGV[
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('ZADD', KEYS[3], time + tonumber(ARGV[4]), ARGV[1])
 return { 'claimed', record.body, attempt, generation, record.submitted_s, record.queued_s,
-  string.format('%.6f', time) }
+  string.format('%.6f', time), workspace }
