@@ -8,10 +8,13 @@ export UV_PYTHON_DOWNLOADS = never
 
 setup: $(VENV)/.installed
 
+# The lock is complete, so nothing is resolved, and nothing is built with tools that it does not name:
+# a new release of anything changes nothing here.
 $(VENV)/.installed: requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --only-binary=:all: --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip check
 	touch $@
 
 demo: setup

