@@ -31,6 +31,11 @@ from tangram_workers.sandbox.workspaces import Workspaces
 
 _KILL_TIMEOUT_S = 10.0
 _PAUSE_S = 0.002
+# More than execve accepts with the usual limits: a quarter of an 8 MiB stack, at most 6 MiB.
+_ENVIRON_BYTES = 8 * 2**20
+# Flags of a task, of linux/sched.h.
+_PF_EXITING = 0x4
+_PF_KTHREAD = 0x00200000
 
 
 class ProcessDriver:
@@ -129,7 +134,7 @@ class ProcessDriver:
         """
         removed = 0 if self._cgroups is None else self._cgroups.sweep()
         for pid, mark in _marked():
-            if owner.is_dead(mark.partition("/")[0]):
+            if mark is not None and owner.is_dead(mark.partition("/")[0]):
                 removed += _kill_marked(pid, mark)
         return removed + self._workspaces.sweep(idle_s=idle_s)
 
@@ -227,10 +232,10 @@ def _kill_all_marked(mark: str, *, timeout_s: float) -> bool:
     """Kill what carries a mark until nothing does; False if something still does at the end.
 
     A process that forks while we look is found in the next round, at the latest when it no longer
-    can: each round kills the parents of the last.
+    can: each round kills the parents of the last. One whose mark cannot be told yet is waited for.
     """
     deadline_s = time.monotonic() + timeout_s
-    while found := [pid for pid, its_mark in _marked() if its_mark == mark]:
+    while found := [pid for pid, its_mark in _marked() if its_mark in {mark, None}]:
         for pid in found:
             _kill_marked(pid, mark)
         if time.monotonic() > deadline_s:
@@ -239,17 +244,22 @@ def _kill_all_marked(mark: str, *, timeout_s: float) -> bool:
     return True
 
 
-def _marked() -> Iterator[tuple[int, str]]:
-    """Yield process id and mark of everything that carries one."""
+def _marked() -> Iterator[tuple[int, str | None]]:
+    """Yield process id and mark of everything that carries one, or of which it is not known yet."""
     for path in Path("/proc").iterdir():
-        if path.name.isdecimal() and (mark := _mark_of(int(path.name))):
+        if path.name.isdecimal() and (mark := _mark_of(int(path.name))) != "":
             yield int(path.name), mark
 
 
-def _mark_of(pid: int) -> str:
-    # Empty for zombies, for other users' processes and for those that have just gone.
+def _mark_of(pid: int) -> str | None:
+    """Return a process's mark, empty if it has none, None while it becomes another program."""
+    # Nothing can be read of zombies, of other users' processes and of those that have just gone.
     try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes()
+        with Path(f"/proc/{pid}/environ").open("rb", buffering=0) as file:
+            # One call gives all or nothing; between two, the process may become another program.
+            variables = file.read(_ENVIRON_BYTES)
+        if not variables and _has_environment(pid):
+            return None
     except OSError:
         return ""
     wanted = MARK_VARIABLE.encode() + b"="
@@ -257,6 +267,20 @@ def _mark_of(pid: int) -> str:
         if variable.startswith(wanted):
             return variable[len(wanted) :].decode("utf-8", "replace")
     return ""
+
+
+def _has_environment(pid: int) -> bool:
+    """Say whether a process has an environment, or is within execve and about to get one.
+
+    The fields are those of proc_pid_stat(5), counted from the state, the first after the name.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    state, flags = fields[0], int(fields[6])
+    env_start, env_end = int(fields[47]), int(fields[48])
+    # Kernel threads and what is ending have none, and get none.
+    if state in {b"Z", b"X"} or flags & (_PF_EXITING | _PF_KTHREAD):
+        return False
+    return env_end == 0 or env_end > env_start
 
 
 def _kill_marked(pid: int, mark: str) -> bool:

@@ -29,6 +29,11 @@ DAEMON = (
     "    os._exit(0)\n"
     "print('done')\n"
 )
+# As above, but it becomes another program again and again. Left alone it ends after 10 s of CPU.
+RESTLESS_DAEMON = DAEMON.replace(
+    "'sleep', ['sleep', ",
+    """'sh', ['sh', '-c', *['ulimit -t 10; exec sh -c "$0" "$0" "$1"'] * 2, """,
+)
 
 
 # --- the ordinary ------------------------------------------------------------------------------
@@ -227,6 +232,16 @@ def test_daemon_that_holds_stdout_is_stopped_with_its_program(
     report = sandboxes.run(PYTHON, "-c", DAEMON, marker)
     assert (report.ending, report.exit_code, report.stdout) == (Ending.EXITED, 0, b"done\n")
     assert find_processes(marker) == []
+
+
+def test_daemon_that_becomes_program_after_program_is_stopped(
+    sandboxes: Sandboxes, marker: str
+) -> None:
+    """A process has no environment to be known by while it is becoming another program."""
+    for _ in range(20):
+        report = sandboxes.run(PYTHON, "-c", RESTLESS_DAEMON, marker)
+        assert (report.ending, report.exit_code, report.stdout) == (Ending.EXITED, 0, b"done\n")
+        assert find_processes(marker) == []
 
 
 def test_cancel_stops_it_and_keeps_what_was_printed(sandboxes: Sandboxes, marker: str) -> None:
