@@ -82,7 +82,14 @@ class NobodyDriver:
         return answer
 
 
-def on_drivers(*kinds: str) -> pytest.MarkDecorator:
+#: Says what this machine lacks, in the words of what looked for it. That nothing is overlooked is a
+#: test of its own: `test_cgroups_are_found_where_the_kernel_gives_them`.
+needs_cgroups = pytest.mark.skipif(
+    not CgroupFactory().limits_memory, reason=f"no cgroups: {find_cgroups()[0].reason}"
+)
+
+
+def on_drivers(*kinds: object) -> pytest.MarkDecorator:
     """Run a test on these drivers alone: what it tries is not promised by the others."""
     return pytest.mark.parametrize("any_driver", kinds, indirect=True, scope="module")
 
@@ -114,6 +121,34 @@ def cgroups_of(pid: int) -> list[Path]:
     """Return the cgroups that a process made for its actions and that are still there."""
     _, parents = find_cgroups()
     return [path for parent in parents.values() for path in parent.glob(f"tangram-*.{pid}.*")]
+
+
+def kernel_gives_cgroups() -> bool:
+    """Try whether a cgroup made below this process's own can bound memory and processes.
+
+    Nothing of the project is asked. Only the usual place of the hierarchies is tried.
+    """
+    paths = {}
+    for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths[controllers] = path.lstrip("/")
+    top = Path("/sys/fs/cgroup")
+    v1_limits = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}
+    v1 = [(top / name / paths.get(name, ""), (limit,)) for name, limit in v1_limits.items()]
+    v2 = (top / paths.get("", ""), ("memory.max", "pids.max"))
+    return all(_gives_files(*each) for each in v1) or _gives_files(*v2)
+
+
+def _gives_files(parent: Path, names: tuple[str, ...]) -> bool:
+    child = parent / f"tangram-test-probe-{os.getpid()}"
+    try:
+        child.mkdir()
+    except OSError:
+        return False
+    try:
+        return all((child / name).exists() for name in names)
+    finally:
+        child.rmdir()
 
 
 def make_driver_of_kind(kind: str, folder: Path) -> tuple[SandboxDriver, bool]:

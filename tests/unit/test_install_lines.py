@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LOCKS = {path.name for path in (ROOT / "requirements").glob("*.txt")}
+#: Those that test_lock.py proves to be complete.
+LOCKS = {"dev.txt"}
+#: Every other option is a fault: some take more from elsewhere (`-rFILE`, `--editable=URL`), some
+#: undo these (`--no-binary`).
+OPTIONS = {
+    *("--no-deps", "--require-hashes", "--only-binary=:all:", "--no-build-isolation", "-r", "-e"),
+    *("--quiet", "--no-cache-dir"),
+}
 #: What people and machines install from. docker/ may not be there yet.
 SOURCES = [
     ROOT / "Makefile",
@@ -31,7 +38,7 @@ _PIP = re.compile(
 )
 # These choose versions themselves; which of them reads a lock is not worth telling apart.
 _OTHERS = re.compile(
-    r"\b(?:uvx|npx|pipx|easy_install|uv\s+(?:sync|run|add|tool)|poetry\s+(?:install|add|update)"
+    r"\b(?:uvx|npx|pipx|easy_install|setup\.py\s+(?:install|develop)|uv\s+(?:sync|run|add|tool)|poetry\s+(?:install|add|update)"
     r"|pipenv\s+\w+|(?:conda|mamba)\s+(?:install|create|env)|npm\s+(?:install|i|add|exec|update)"
     r"|(?:yarn|pnpm)\s+(?:install|add|dlx))\b"
 )
@@ -40,8 +47,9 @@ _CHECK = re.compile(r"\bpip[\d.]*[)}\"']*\s+check\b", re.I)
 
 def lines_of(text: str) -> list[str]:
     """Return the lines of a script or document, continued ones joined, comments left out."""
-    joined = re.sub(r"\\\n\s*", " ", text)
-    return [line for line in joined.splitlines() if not re.match(r"\s*#", line)]
+    # Comments first: in a shell the backslash at the end of one continues nothing.
+    bare = re.sub(r"^\s*#.*\n?", "", text, flags=re.M)
+    return re.sub(r"\\\n\s*", " ", bare).splitlines()
 
 
 def pip_calls_in(line: str) -> list[list[str]]:
@@ -65,6 +73,8 @@ def complaint_about(line: str) -> str | None:
 def complaint_about_pip(words: list[str]) -> str | None:
     if "--no-deps" not in words:
         return "without --no-deps pip chooses the versions of what is required"
+    if unknown := {word for word in words if word.startswith("-")} - OPTIONS:
+        return f"{', '.join(sorted(unknown))}: not among the options that are known to be harmless"
     named = {word for word in words if not word.startswith("-")}
     if takes_lock(words):
         lock = words[words.index("-r") + 1]
@@ -121,6 +131,10 @@ LOCK = "--no-deps --only-binary=:all: --require-hashes -r requirements/dev.txt"
         "pip --log setup.log install --no-deps celery",
         "pip install --no-deps --no-build-isolation 'celery==5.7.0'",
         "pip install --no-deps .",
+        "pip install --no-deps --no-build-isolation -rwishes.txt",
+        "pip install --no-deps --no-build-isolation --editable=git+https://example.org/celery",
+        f"pip install {LOCK} --no-binary=:all:",
+        "python setup.py install",
         "pip install --no-deps --only-binary=:all: -r requirements/dev.txt",
         "pip install --no-deps --require-hashes -r requirements/dev.txt",
         "pip install --no-deps --only-binary=:all: --require-hashes -r wishes.txt",
@@ -142,12 +156,14 @@ def test_a_line_that_is_continued_is_read_as_one() -> None:
     assert complaint_about(line) == "celery: belongs in a lock"
     [line] = lines_of(f"pip install \\\n  {LOCK}\n# pip install celery\n")
     assert complaint_about(line) is None
+    [line] = lines_of("# a comment \\\npip install celery\n")
+    assert complaint_about(line) is not None
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        f"RUN pip install --no-cache-dir {LOCK} && pip check",
+        f"RUN pip --no-cache-dir install {LOCK} && pip check",
         "\t$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .",
         "apt-get install -y -qq redis-server",
         "With Python 3.11 to 3.13, pip, venv and make installed",

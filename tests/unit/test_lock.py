@@ -1,12 +1,13 @@
 """The lock is complete: it can be installed without anything being resolved.
 
 What a distribution requires is read from the metadata of what is installed here. It is followed
-for this machine and for the other supported versions of Python, as far as these are given the same
+for every supported version of Python and both machine types, as far as these are given the same
 releases; where a release differs by Python, its requirements are followed on that Python.
 """
 
 from __future__ import annotations
 
+import platform
 import re
 import sys
 import tomllib
@@ -29,11 +30,12 @@ Environment = dict[str, str]
 ReadRequirements = Callable[[str, Version], list[str] | None]
 
 
-def environment_of(python_full_version: str) -> Environment:
-    """Return this machine's markers, on another version of Python."""
+def environment_of(python_full_version: str, machine: str = "x86_64") -> Environment:
+    """Return the markers of Linux, with another version of Python and on another machine."""
     here = {name: str(value) for name, value in default_environment().items()}
     minor = ".".join(python_full_version.split(".")[:2])
-    return {**here, "python_full_version": python_full_version, "python_version": minor}
+    there = {"python_full_version": python_full_version, "python_version": minor}
+    return {**here, **there, "platform_machine": machine}
 
 
 HERE = ".".join(map(str, sys.version_info[:3]))
@@ -132,7 +134,7 @@ def test_every_entry_of_the_lock_is_read() -> None:
 
 
 def test_what_is_installed_here_is_what_is_locked() -> None:
-    versions = versions_for(ENTRIES, environment_of(HERE))
+    versions = versions_for(ENTRIES, environment_of(HERE, platform.machine()))
     differing = [
         f"{name} {version}"
         for name, version in versions.items()
@@ -141,9 +143,10 @@ def test_what_is_installed_here_is_what_is_locked() -> None:
     assert differing == [], "run `make setup`"
 
 
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 @pytest.mark.parametrize("python", PYTHONS)
-def test_whatever_a_locked_distribution_requires_is_locked(python: str) -> None:
-    environment = environment_of(python)
+def test_whatever_a_locked_distribution_requires_is_locked(python: str, machine: str) -> None:
+    environment = environment_of(python, machine)
     versions = versions_for(ENTRIES, environment)
     assert lacks_of(versions, roots_of_project(), read_installed, environment) == []
 
