@@ -13,6 +13,7 @@ from tangram_workers.broker.calls import kind_of_task
 from tangram_workers.broker.config import celery_config
 from tangram_workers.broker.publisher import Publisher
 from tangram_workers.broker.routing import ActionRoutes
+from tangram_workers.broker.transport import TangramAMQP
 from tangram_workers.runtime.settings import Settings
 from tangram_workers.scheduling.estimator import Estimate
 from tangram_workers.stores.redis.actions import ActionStore, StoreOptions
@@ -55,7 +56,7 @@ class TangramCelery(Celery):
         self._tangram_lock = threading.Lock()
         self._tangram_stores: tuple[int, Stores] | None = None
         self.tangram_routes = ActionRoutes(settings, self._read_estimates)
-        super().__init__("tangram_workers", set_as_current=False)
+        super().__init__("tangram_workers", set_as_current=False, amqp=TangramAMQP)
         self.conf.update(celery_config(settings, url, self.tangram_routes))
 
     @property
@@ -77,7 +78,6 @@ class TangramCelery(Celery):
         """Submits actions for this process."""
         return Publisher(
             self,
-            self.tangram_settings,
             self.stores.actions,
             self.tangram_url,
         )

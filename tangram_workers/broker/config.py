@@ -6,14 +6,12 @@ from typing import Any
 
 from kombu import Exchange, Queue
 
-from tangram_workers.broker.priorities import STEPS
 from tangram_workers.broker.routing import ActionRoutes
 from tangram_workers.domain.queues import CPU_QUEUE, api_queue, gpu_queue
 from tangram_workers.runtime.settings import Settings
 
-#: Messages of a dead worker come back to the queue after this long, in seconds. The store's leases
-#: bring the actions back within seconds; what comes back here is recognised and dropped.
-VISIBILITY_TIMEOUT_S = 600
+#: More often than anything is delivered.
+NEVER = 10**6
 
 
 def celery_config(settings: Settings, broker_url: str, routes: ActionRoutes) -> dict[str, Any]:
@@ -34,9 +32,11 @@ def celery_config(settings: Settings, broker_url: str, routes: ActionRoutes) -> 
         "broker_connection_max_retries": None,
         "broker_transport_options": {
             "global_keyprefix": f"{settings.key_prefix}:mq:",
-            "priority_steps": list(range(STEPS)),
-            "queue_order_strategy": "priority",
-            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "node": settings.node,
+            "lease_s": settings.lease_s,
+            # An action's record counts its tries: its message must not end before it.
+            "max_losses": NEVER,
+            "max_deliveries": NEVER,
             "socket_connect_timeout": settings.connect_timeout_s,
             "socket_timeout": settings.connect_timeout_s,
             "socket_keepalive": True,

@@ -12,13 +12,10 @@ from celery.result import AsyncResult
 from kombu.exceptions import OperationalError as KombuOperationalError
 
 from tangram_workers.broker.calls import action_from_call, message_kwargs, refuse_options, task_name
-from tangram_workers.broker.priorities import priority_step
 from tangram_workers.broker.routing import OFFSET_OPTION
 from tangram_workers.domain.action import Action, ActionKind
 from tangram_workers.domain.errors import BrokerUnavailableError
 from tangram_workers.domain.queues import API_PREFIX, CPU_QUEUE
-from tangram_workers.router.policy import POLICIES
-from tangram_workers.runtime.settings import Settings
 from tangram_workers.stores.redis.actions import ActionStore
 from tangram_workers.stores.redis.connection import broker_errors, mask_url
 from tangram_workers.stores.types import Republish, Submission, SubmitReply
@@ -47,11 +44,8 @@ def action_id_for(action: Action) -> str:
 class Publisher:
     """Puts actions into the fleet. Safe to use from many threads; make a new one after a fork."""
 
-    def __init__(
-        self, app: TangramCelery, settings: Settings, store: ActionStore, url: str
-    ) -> None:
+    def __init__(self, app: TangramCelery, store: ActionStore, url: str) -> None:
         self._app = app
-        self._policy = POLICIES[settings.router_policy]
         self._store = store
         self._url = url
 
@@ -86,7 +80,6 @@ class Publisher:
             "kwargs": message_kwargs(action_id, action),
             "task_id": action_id,
             "queue": submission.queue,
-            "priority": route["priority"],
             "ignore_result": client_id is not None,
         }
         return submission, message
@@ -101,7 +94,7 @@ class Publisher:
         """
         replies = self._store.submit([submission for submission, _ in prepared])
         self._publish(
-            message
+            {**message, "priority": reply.score}
             for (_, message), reply in zip(prepared, replies, strict=True)
             if reply.needs_message
         )
@@ -134,7 +127,8 @@ class Publisher:
                 "kwargs": {"action_id": action.action_id, "again": True},
                 "task_id": action.action_id,
                 "queue": action.queue,
-                "priority": priority_step(action.offset_s, self._policy),
+                "priority": action.score,
+                "node": action.node,
                 # The worker finds out from the record whether anybody waits for a task result.
                 "ignore_result": False,
             }

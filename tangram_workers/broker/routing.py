@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tangram_workers.broker.priorities import priority_step
 from tangram_workers.domain.action import Action
 from tangram_workers.domain.errors import BrokerUnavailableError
 from tangram_workers.router.policy import POLICIES, RouterSnapshot, decide
@@ -66,11 +65,7 @@ class ActionRoutes:
         if not isinstance(action, Action):
             return None
         decision = decide(action, self.snapshot)
-        return {
-            "queue": decision.queue,
-            "priority": priority_step(decision.offset_s, self._snapshot.policy),
-            OFFSET_OPTION: decision.offset_s,
-        }
+        return {"queue": decision.queue, OFFSET_OPTION: decision.offset_s}
 
     def _refresh(self) -> None:
         try:

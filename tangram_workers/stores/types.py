@@ -31,6 +31,8 @@ class SubmitReply:
 
     #: "new", "queued", "open" or "ended"; the first two need a message.
     verdict: str
+    #: What it is ordered by while it waits: lower first, in seconds since 1970.
+    score: float = 0.0
     #: Set if the action had ended before.
     result: ActionResult | None = None
 
@@ -65,7 +67,10 @@ class Republish:
 
     action_id: str
     queue: str
-    offset_s: float
+    #: What it is ordered by: lower first, in seconds since 1970.
+    score: float
+    #: Where alone it can run; None is anywhere.
+    node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

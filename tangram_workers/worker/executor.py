@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 #: How long a finished action's answer is offered to a broker that is away, in seconds.
 COMPLETE_PATIENCE_S = 120.0
-#: Pause before an action of another node's trajectory is passed on, in seconds.
-ELSEWHERE_PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +84,6 @@ class Executor:
         if isinstance(claim, ClaimRefusal):
             log.debug("action %s: not run here, it is %s", action_id, claim.reason)
             if claim.reason == "elsewhere":
-                # Until queues know of nodes, its message goes round until the right node has it.
-                time.sleep(ELSEWHERE_PAUSE_S)
                 return Attempt(None, republish=claim.republish)
             if claim.reason == "unknown":
                 return Attempt(self._answer_unknown(action_id))

@@ -260,7 +260,7 @@ def test_giving_back_keeps_the_score_and_counts_the_attempt(store: ActionStore) 
     claim = claimed(store, "first")
     given_back = store.give_back(claim)
     assert given_back is not None
-    assert (given_back.action_id, given_back.offset_s) == ("first", 0.0)
+    assert (given_back.action_id, given_back.score) == ("first", claim.submitted_s)
     assert store.give_back(claim) is None
     waiting = [action.action_id for action in store.waiting("cpu", limit=9, older_than_s=0)]
     assert waiting == ["first", "second"]

@@ -1,12 +1,10 @@
-"""The seam between actions and Celery: steps of priority, calls, messages, the routing hook."""
+"""The seam between actions and Celery: calls, messages, the routing hook."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tangram_workers.broker.calls import (
     action_from_call,
@@ -14,29 +12,12 @@ from tangram_workers.broker.calls import (
     message_kwargs,
     task_name,
 )
-from tangram_workers.broker.priorities import STEPS, priority_step
 from tangram_workers.broker.publisher import action_id_for
 from tangram_workers.broker.routing import OFFSET_OPTION, ActionRoutes
 from tangram_workers.domain.action import Action, ActionKind, Command
 from tangram_workers.domain.errors import BrokerUnavailableError, InvalidActionError
-from tangram_workers.router.policy import POLICIES
 from tangram_workers.runtime.settings import load_settings
 from tangram_workers.scheduling.estimator import Estimate
-
-ACT = POLICIES["act"]
-
-
-@given(st.lists(st.floats(-ACT.last_credit_s, ACT.alpha * ACT.cap_s), min_size=2, max_size=9))
-def test_a_better_score_never_has_a_later_step(offsets_s: list[float]) -> None:
-    steps = [priority_step(offset_s, ACT) for offset_s in sorted(offsets_s)]
-    assert steps == sorted(steps)
-    assert 0 <= steps[0] <= steps[-1] < STEPS
-
-
-def test_the_range_of_the_policy_is_the_range_of_the_steps() -> None:
-    assert priority_step(-ACT.last_credit_s, ACT) == 0
-    assert priority_step(ACT.alpha * ACT.cap_s, ACT) == STEPS - 1
-    assert priority_step(0, POLICIES["fifo"]) == 0
 
 
 def test_task_names_tell_the_kind() -> None:
@@ -103,7 +84,6 @@ def test_the_hook_routes_actions_and_leaves_everything_else_alone() -> None:
     route = routes("tangram.command", (), {"action": action}, {})
     assert route is not None
     assert route["queue"] == "cpu"
-    assert route["priority"] == 0
     assert route[OFFSET_OPTION] < 0
     assert routes("tangram.command", (), {"action_id": "a1"}, {}) is None
     assert routes("somebody.elses", (1,), None, {}) is None

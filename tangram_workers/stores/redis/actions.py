@@ -154,7 +154,7 @@ class ActionStore:
             if verdict == "ended":
                 return ClaimRefusal(verdict, result=decode_result(reply[1]))
             if verdict == "elsewhere":
-                republish = Republish(action_id, queue, float(reply[1]))
+                republish = Republish(action_id, queue, float(reply[1]), reply[2].decode())
                 return ClaimRefusal(verdict, republish=republish)
             return ClaimRefusal(verdict)
         _, body, attempt, generation, submitted_s, queued_s, now_s, workspace = reply
@@ -208,14 +208,14 @@ class ActionStore:
         Returns:
             What must be published again; None if the lease was lost.
         """
-        offset: bytes | None = self._run(
+        score: bytes | None = self._run(
             "give_back",
             self._action_keys(claim.action_id, claim.queue),
             [claim.action_id, claim.generation],
         )
-        if offset is None:
+        if score is None:
             return None
-        return Republish(claim.action_id, claim.queue, float(offset))
+        return Republish(claim.action_id, claim.queue, float(score))
 
     # --- upkeep ------------------------------------------------------------------------------
 
@@ -265,16 +265,18 @@ class ActionStore:
         """
         with broker_errors(self._url):
             seconds, microseconds = self._redis.time()
-            ids = [text(raw) for raw in self._redis.zrange(self._keys.waiting(queue), 0, limit - 1)]
+            key = self._keys.waiting(queue)
+            # The stubs know no pairs.
+            entries: list[Any] = self._redis.zrange(key, 0, limit - 1, withscores=True)
             pipeline = self._redis.pipeline(transaction=False)
-            for action_id in ids:
-                pipeline.hmget(self._keys.action(action_id), "offset", "queued_s")
-            records = pipeline.execute()
+            for raw, _ in entries:
+                pipeline.hget(self._keys.action(text(raw)), "queued_s")
+            queued_s = pipeline.execute()
         latest_s = seconds + microseconds / 1e6 - older_than_s
         return [
-            Republish(action_id, queue, float(offset))
-            for action_id, (offset, queued_s) in zip(ids, records, strict=True)
-            if offset is not None and float(queued_s) <= latest_s
+            Republish(text(raw), queue, float(score))
+            for (raw, score), since_s in zip(entries, queued_s, strict=True)
+            if since_s is not None and float(since_s) <= latest_s
         ]
 
     def load(self, queues: Sequence[str]) -> tuple[dict[str, int], int]:
@@ -348,5 +350,5 @@ class ActionStore:
 def _submit_reply(reply: list[bytes]) -> SubmitReply:
     verdict = reply[0].decode()
     if verdict == "ended":
-        return SubmitReply(verdict, decode_result(reply[1]))
-    return SubmitReply(verdict)
+        return SubmitReply(verdict, result=decode_result(reply[1]))
+    return SubmitReply(verdict, float(reply[1]))

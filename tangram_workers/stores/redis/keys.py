@@ -1,12 +1,82 @@
 """Every Redis key of the fleet: name, type, life time, writer.
 
-All of them start with `<key_prefix>:`, so fleets can share a Redis. Queues of messages are the
-transport's own keys and are named after the queue.
+Records of actions start with `<key_prefix>:`, keys of the message queues with `<key_prefix>:mq:`,
+so fleets can share a Redis. A plain Celery app on the transport has the keys of the queues alone,
+below its own `global_keyprefix`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKeys:
+    """Keys of the message queues under one prefix.
+
+    For each queue Q, written by put, claim and whatever ends or moves a message:
+
+    - `Q`: list of as many ones as messages wait, so that every reader of LLEN sees the length.
+    - `Q:c`: set of the classes that have entries, "<units>[@<node>]".
+    - `Q:z:<class>`: sorted set, entry -> score.
+    - `Q:m`: hash, entry -> payload.
+    - `Q:h`: hash, entry -> generation, deliveries, score, class, holder, story, losses.
+    - `Q:d`: sorted set, late entry -> when it is due.
+    - `Q:b`: hash, entry that was passed over -> since when, and for whom units are kept. TTL a day.
+    - `Q:w`: sorted set, workers that wait -> their free units. TTL 60 s.
+    - `Q:x`: string, life time of the queue in milliseconds, where it has one; then all of its keys
+      live that long after their last use.
+
+    All but the last three vanish when they are empty.
+    """
+
+    prefix: str
+
+    def queue(self, name: str) -> str:
+        """List: its length is how many messages wait."""
+        return self.prefix + name
+
+    def life_time(self, queue: str) -> str:
+        """String: `Q:x` of a queue. Written by whoever declares it or first writes to it."""
+        return f"{self.prefix}{queue}:x"
+
+    @property
+    def queues(self) -> str:
+        """Set: every queue without a life time that ever held a message."""
+        return f"{self.prefix}_tangram:queues"
+
+    @property
+    def sequence(self) -> str:
+        """String: number of the last entry."""
+        return f"{self.prefix}_tangram:sequence"
+
+    @property
+    def leases(self) -> str:
+        """Sorted set: queue, line feed and entry -> end of the lease."""
+        return f"{self.prefix}_tangram:leases"
+
+    @property
+    def dead(self) -> str:
+        """Sorted set: name of a dead letter -> when it was buried. TTL a week."""
+        return f"{self.prefix}_tangram:dead"
+
+    @property
+    def dead_letters(self) -> str:
+        """Hash: name -> dead letter. TTL a week."""
+        return f"{self.prefix}_tangram:dead:letters"
+
+    @property
+    def swept(self) -> str:
+        """String: when sweep ran last. TTL an hour. `judge_from`: before it, none is judged."""
+        return f"{self.prefix}_tangram:swept"
+
+    def bell(self, holder: str) -> str:
+        """List: a push wakes a worker that waits. TTL 60 s."""
+        return f"{self.prefix}_tangram:bell:{holder}"
+
+    def holder(self, holder: str) -> str:
+        """String: present while a holder renews. TTL two leases, as `node:<node>` beside it."""
+        return f"{self.prefix}_tangram:holder:{holder}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,17 @@
 -- Shared part, put before scripts that end actions. Not a script of its own.
 --
 -- now()                    the server's time in seconds, microsecond resolution
+-- score_of(record)         what it is ordered by while it waits, all digits
 -- deliver(record, result)  pushes a result into every inbox that waits for the action
 -- finish(...)              ends an action: result stored, body dropped, out of both sorted sets
 
 local function now()
   local time = redis.call('TIME')
   return tonumber(time[1]) + tonumber(time[2]) / 1000000
+end
+
+local function score_of(record)
+  return string.format('%.17g', tonumber(record.submitted_s) + tonumber(record.offset))
 end
 
 local function deliver(action_key, result, ttl_s)

@@ -10,8 +10,8 @@
 -- Returns  {'claimed', body, attempt, generation, submitted_s, queued_s, now, workspace}
 --          {'ended', result}   it has its answer already
 --          {'taken'}           another worker runs it
---          {'elsewhere', offset}  its trajectory's workspace is on another node, which lives: the
---                                 caller publishes its message again, for that node to take
+--          {'elsewhere', score, node}  its trajectory's workspace is on another node, which lives:
+--                                 the caller publishes its message again, for that node to take
 --          {'unknown'}         no such action (its result's time is over)
 --include _finish.lua
 
@@ -40,7 +40,7 @@ if record.trajectory ~= '' then
   workspace = string.sub(bound, 1, space - 1)
   if node ~= ARGV[3] then
     if redis.call('EXISTS', ARGV[8] .. node) == 1 then
-      return { 'elsewhere', record.offset }
+      return { 'elsewhere', score_of(record), node }
     end
     local message = 'The workspace of trajectory ' .. record.trajectory .. ' was on node ' .. node
       .. ', which is gone. Start the trajectory again.'

@@ -3,7 +3,7 @@
 -- KEYS[1]  action record   KEYS[2]  waiting set   KEYS[3]  due set
 -- ARGV[1]  action id       ARGV[2]  generation
 --
--- Returns  its offset, or false if the generation is over.
+-- Returns  its score, or false if the generation is over.
 --include _finish.lua
 
 local record = read(KEYS[1])
@@ -11,6 +11,6 @@ if record.state ~= 'running' or record.generation ~= ARGV[2] then return false e
 local time = now()
 redis.call('HSET', KEYS[1], 'state', 'queued', 'queued_s', string.format('%.6f', time))
 redis.call('HDEL', KEYS[1], 'holder', 'started_s')
-redis.call('ZADD', KEYS[2], tonumber(record.submitted_s) + tonumber(record.offset), ARGV[1])
+redis.call('ZADD', KEYS[2], score_of(record), ARGV[1])
 redis.call('ZADD', KEYS[3], time + tonumber(record.queue_timeout_s), ARGV[1])
-return record.offset
+return score_of(record)

@@ -9,19 +9,20 @@
 -- ARGV[7]  '1' if a plain Celery caller waits for the task's own result, else '0'
 -- ARGV[8]  trajectory id, '' for none
 --
--- Returns  {'new', submitted_s}      recorded; the caller publishes its message
---          {'queued', submitted_s}   known and waiting; publishing once more does no harm
---          {'open', submitted_s}     known and running; the inbox will get its result
---          {'ended', result}         known and answered
+-- Returns  {'new', score}      recorded; the caller publishes its message with this score
+--          {'queued', score}   known and waiting; publishing once more does no harm
+--          {'open', score}     known and running; the inbox will get its result
+--          {'ended', result}   known and answered
 --include _finish.lua
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  local known = redis.call('HMGET', KEYS[1], 'result', 'state', 'submitted_s', 'inboxes')
+  local known = redis.call('HMGET', KEYS[1], 'result', 'state', 'submitted_s', 'inboxes', 'offset')
   if known[1] then return { 'ended', known[1] } end
   if ARGV[6] ~= '' and not string.find(' ' .. (known[4] or '') .. ' ', ' ' .. ARGV[6] .. ' ', 1, true) then
     redis.call('HSET', KEYS[1], 'inboxes', (known[4] or '') .. ' ' .. ARGV[6])
   end
-  return { known[2] == 'queued' and 'queued' or 'open', known[3] }
+  return { known[2] == 'queued' and 'queued' or 'open',
+    score_of({ submitted_s = known[3], offset = known[5] }) }
 end
 
 local submitted = now()
@@ -30,7 +31,8 @@ redis.call('HSET', KEYS[1],
   'body', ARGV[2], 'queue', ARGV[3], 'offset', ARGV[4], 'queue_timeout_s', ARGV[5],
   'inboxes', ARGV[6], 'plain', ARGV[7], 'trajectory', ARGV[8], 'state', 'queued', 'attempt', 0, 'generation', 0,
   'submitted_s', submitted_s, 'queued_s', submitted_s)
-redis.call('ZADD', KEYS[2], submitted + tonumber(ARGV[4]), ARGV[1])
+local score = score_of({ submitted_s = submitted_s, offset = ARGV[4] })
+redis.call('ZADD', KEYS[2], score, ARGV[1])
 redis.call('ZADD', KEYS[3], submitted + tonumber(ARGV[5]), ARGV[1])
 redis.call('SADD', KEYS[4], ARGV[3])
-return { 'new', submitted_s }
+return { 'new', score }

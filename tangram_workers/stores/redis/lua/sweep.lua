@@ -8,7 +8,7 @@
 -- ARGV[3]  tries of an action          ARGV[4]  result TTL, seconds
 -- ARGV[5]  most actions to look at      ARGV[6]  lease, seconds
 --
--- Returns  a flat list of (action id, queue, offset, 'queued' or 'ended') for each action whose
+-- Returns  a flat list of (action id, queue, score, 'queued' or 'ended') for each action whose
 --          message must be published again: those that wait again, and those that have ended and
 --          whose plain Celery caller waits for a worker to hand the result on.
 --include _finish.lua
@@ -22,7 +22,7 @@ local time = now()
 local function publish(id, record, what)
   published[#published + 1] = id
   published[#published + 1] = record.queue
-  published[#published + 1] = record.offset
+  published[#published + 1] = score_of(record)
   published[#published + 1] = what
 end
 
@@ -49,8 +49,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', time, 'LIMIT', 
   else
     redis.call('HSET', key, 'state', 'queued', 'queued_s', string.format('%.6f', time))
     redis.call('HDEL', key, 'holder', 'started_s')
-    redis.call('ZADD', ARGV[2] .. record.queue,
-      tonumber(record.submitted_s) + tonumber(record.offset), id)
+    redis.call('ZADD', ARGV[2] .. record.queue, score_of(record), id)
     redis.call('ZADD', KEYS[1], time + tonumber(record.queue_timeout_s), id)
     publish(id, record, 'queued')
   end
