@@ -8,6 +8,7 @@ import sys
 import click
 
 from tangram_workers import __version__
+from tangram_workers.cli.bench import bench
 from tangram_workers.cli.check import doctor
 from tangram_workers.cli.demo import demo
 from tangram_workers.cli.fleet import down, status, up
@@ -29,7 +30,7 @@ def cli() -> None:
     """
 
 
-for command in (up, down, status, run, demo, worker, flower, doctor):
+for command in (up, down, status, run, demo, worker, flower, doctor, bench):
     cli.add_command(command)
 
 

@@ -29,6 +29,7 @@ ERROR_MODULES = (
     "tangram_workers.domain.errors",
     "tangram_workers.wire.codec",
     "tangram_workers.local.fleet",
+    "tangram_workers.bench.broker.processes",
 )
 
 _NOTE = f"<!-- Generated from the code by `{COMMAND_LINE}`; change it there. -->\n"

@@ -290,7 +290,8 @@ def test_every_setting_is_documented(field: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
 def test_every_command_is_documented(name: str) -> None:
-    assert f"## `tangram {name}`" in reference("commands.md")
+    # Of a group it is the commands in it that are documented, each.
+    assert re.search(rf"^## `tangram {name}[` ]", reference("commands.md"), re.M)
 
 
 def test_every_error_that_is_exported_is_documented() -> None:

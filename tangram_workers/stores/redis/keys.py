@@ -27,7 +27,7 @@ class QueueKeys:
     - `Q:x`: string, life time of the queue in milliseconds, where it has one; then all of its keys
       live that long after their last use.
 
-    All but the last three vanish when they are empty.
+    All but the last three vanish when their queue is empty.
     """
 
     prefix: str

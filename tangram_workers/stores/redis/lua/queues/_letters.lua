@@ -37,4 +37,5 @@ local function bury_message(queue, entry, facts, time)
       buried_s = time })
   end
   forget_message(queue, entry)
+  tidy(queue)
 end

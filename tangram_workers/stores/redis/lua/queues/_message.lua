@@ -35,8 +35,12 @@ local function held_message(queue, entry, generation, holder)
   return nil
 end
 
--- Puts a message back into its queue with its old score.
+-- Puts a message back into its queue with its old score; of a queue that is gone there is none.
 local function requeue_message(queue, entry, facts)
+  if redis.call('HEXISTS', Q .. queue .. ':m', entry) == 0 then
+    forget_message(queue, entry)
+    return
+  end
   facts[HOLDER] = ''
   write_facts(queue, entry, facts)
   redis.call('ZREM', G .. 'leases', lease_name(queue, entry))
@@ -47,22 +51,26 @@ end
 
 -- Acknowledges (queue, entry, generation) triples in ARGV[first] up to ARGV[last].
 local function settle(holder, first, last)
-  local settled = 0
+  local settled, queues = 0, {}
   for at = first, last, 3 do
     if held_message(ARGV[at], ARGV[at + 1], ARGV[at + 2], holder) then
       forget_message(ARGV[at], ARGV[at + 1])
       settled = settled + 1
+      queues[ARGV[at]] = true
     end
   end
+  for queue in pairs(queues) do tidy(queue) end
   return settled
 end
 
 -- Late messages of a queue whose time has come become entries. Returns when the next one is due.
-local function promote(queue, time, limit)
+-- A holder that is about to look by itself is not woken.
+local function promote(queue, time, limit, looking)
   local key = Q .. queue .. ':d'
   local function next_due() return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) end
   local due = next_due()
   if not due or due > time then return due end
+  if looking then unpark(queue, looking) end
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', digits(time), 'LIMIT', 0, limit)) do
     redis.call('ZREM', key, entry)
     local facts = read_facts(queue, entry)

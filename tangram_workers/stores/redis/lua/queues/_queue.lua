@@ -46,6 +46,11 @@ local function dequeue(queue, class, entry)
   return true
 end
 
+-- Forgets the classes of an empty queue; a claim does so by itself where it finds one empty.
+local function tidy(queue)
+  if redis.call('EXISTS', Q .. queue) == 0 then redis.call('DEL', Q .. queue .. ':c') end
+end
+
 local function unpark(queue, holder) redis.call('ZREM', Q .. queue .. ':w', holder) end
 
 local function park(queue, holder, free)

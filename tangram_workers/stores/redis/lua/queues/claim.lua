@@ -32,13 +32,15 @@ settle(holder, 10 + queue_count, #ARGV)
 
 local next_due
 for _, queue in ipairs(queues) do
-  local due = promote(queue, time, 100)
+  local due = promote(queue, time, 100, holder)
   if due and (not next_due or due < next_due) then next_due = due end
 end
 local taken, free, left = take(queues, request)
 local parks = ARGV[8] == '1' and left > 0
 for _, queue in ipairs(queues) do
   if parks then park(queue, holder, free) else unpark(queue, holder) end
+  -- What is known of a held message must not outlive a queue with a life time.
+  if #taken > 0 then touch_queue(queue, false) end
 end
 local wait_ms = next_due and math.max(0, math.ceil((next_due - time) * 1000)) or -1
 return { wait_ms, parks and 1 or 0, unpack(taken) }

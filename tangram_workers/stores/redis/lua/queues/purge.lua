@@ -18,6 +18,7 @@ for _, class in ipairs(redis.call('SMEMBERS', Q .. queue .. ':c')) do
   end
   if count >= limit then return count end
 end
+tidy(queue)
 for _, entry in ipairs(redis.call('ZRANGE', Q .. queue .. ':d', 0, limit - count - 1)) do
   redis.call('ZREM', Q .. queue .. ':d', entry)
   forget_message(queue, entry)

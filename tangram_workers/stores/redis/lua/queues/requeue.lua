@@ -19,11 +19,13 @@ for at = 5, #ARGV, 3 do
     if ARGV[3] ~= '1' then
       facts[DELIVERIES] = facts[DELIVERIES] - 1
       requeue_message(ARGV[at], ARGV[at + 1], facts)
-    elseif facts[DELIVERIES] < tonumber(ARGV[4]) then
-      requeue_message(ARGV[at], ARGV[at + 1], facts)
     else
       tell(facts, 'put it back', time)
-      bury_message(ARGV[at], ARGV[at + 1], facts, time)
+      if facts[DELIVERIES] < tonumber(ARGV[4]) then
+        requeue_message(ARGV[at], ARGV[at + 1], facts)
+      else
+        bury_message(ARGV[at], ARGV[at + 1], facts, time)
+      end
     end
     count = count + 1
   end

@@ -42,7 +42,8 @@ if time - swept > math.max(lease_s, 3 * period_s) then
   redis.call('SET', G .. 'judge_from', digits(time + lease_s), 'EX', 3600)
 end
 local uptime_s = tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)'))
-if uptime_s >= lease_s + 1 and time >= tonumber(redis.call('GET', G .. 'judge_from') or 0) then
+local judges = uptime_s >= lease_s + 1 and time >= tonumber(redis.call('GET', G .. 'judge_from') or 0)
+if judges then
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', G .. 'leases', '-inf', digits(time), 'LIMIT', 0,
       limit)) do
     lose(parse_lease_name(name))
@@ -54,7 +55,7 @@ for _, queue in ipairs(redis.call('SMEMBERS', G .. 'queues')) do
   promote(queue, time, limit)
   for _, class in ipairs(redis.call('SMEMBERS', Q .. queue .. ':c')) do
     local node = bound_node(class)
-    if node and redis.call('EXISTS', G .. 'node:' .. node) == 0 then
+    if node and judges and redis.call('EXISTS', G .. 'node:' .. node) == 0 then
       local free_class = tostring(units_of(class))
       local lost = redis.call('ZRANGE', Q .. queue .. ':z:' .. class, 0, limit - 1, 'WITHSCORES')
       for at = 1, #lost, 2 do

@@ -1,0 +1,1 @@
+"""Benchmarks of the broker, both sides in turn on one machine."""
