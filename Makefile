@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 export UV_PYTHON_DOWNLOADS = never
 
+# More than the cores of a small machine: tests wait for processes about half of the time.
+TEST_PROCESSES ?= 3
+
 .PHONY: setup demo test check lint types contracts docs lock clean
 
 setup: $(VENV)/.installed
@@ -21,7 +24,8 @@ demo: setup
 	$(BIN)/tangram demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not alone" --numprocesses=$(TEST_PROCESSES) --dist=worksteal
+	$(BIN)/python -m pytest -m alone
 
 check: lint types contracts test
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,9 +14,25 @@ import pytest
 from tangram_workers.local.fleet import Fleet
 from tangram_workers.local.redis_server import RedisServer
 from tangram_workers.runtime.settings import Settings, load_settings
+from tests.support.sandboxes import sandbox_folder
 from tests.support.waiting import wait_until
 
 __all__ = ["wait_until"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temp_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the fleets of this test process a machine of their own, as far as they can tell.
+
+    Below the system's folder for temporary files lie the ledger of cores and the workspaces that
+    all fleets of a user share: those of test processes beside this one, and that user's own.
+    """
+    tmp_path_factory.getbasetemp()  # pytest's own folder stays where the user looks for it
+    with sandbox_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        folder.chmod(0o1777)
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ def bare_path(folder: Path, *programs: str) -> str:
     return str(folder)
 
 
+@pytest.mark.alone  # tests beside it would slow both policies, and not alike
 @pytest.mark.timeout(420)
 def test_the_whole_step_gets_every_reward_right(no_fleet: Tangram, tmp_path: Path) -> None:
     picture = tmp_path / "timeline.png"

@@ -8,6 +8,8 @@ import signal
 import stat
 import subprocess
 
+import pytest
+
 from tangram_workers.runtime.fleet_file import FleetFile
 from tangram_workers.runtime.processes import start_ticks
 from tests.support.cli import Tangram, command
@@ -33,18 +35,23 @@ def test_running_too_long_has_the_exit_code_of_timeout(tangram: Tangram) -> None
     assert "timed_out" in done.stderr
 
 
-def test_bad_options_are_refused_with_the_mend(tangram: Tangram) -> None:
-    for arguments, words in (
-        (("--timeout-s", "nan"), "timeout_s=nan"),
-        (("--timeout-s", "-1"), "timeout_s=-1"),
-        (("--cores", "4:2"), "max_units=2"),
-        (("--cores", "many"), "MIN:MAX"),
-        (("--memory-mib", "-5"), "memory_bytes"),
-    ):
-        done = tangram("run", *arguments, "--", "true")
-        assert done.code == 2
-        assert words in done.stderr
-        assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--timeout-s", "nan", "timeout_s=nan"),
+        ("--timeout-s", "-1", "timeout_s=-1"),
+        ("--cores", "4:2", "max_units=2"),
+        ("--cores", "many", "MIN:MAX"),
+        ("--memory-mib", "-5", "memory_bytes"),
+    ],
+)
+def test_bad_options_are_refused_with_the_mend(
+    tangram: Tangram, option: str, value: str, words: str
+) -> None:
+    done = tangram("run", option, value, "--", "true")
+    assert done.code == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_status_shows_the_worker_and_its_queue(tangram: Tangram) -> None:
@@ -127,11 +134,17 @@ def test_down_without_a_fleet_says_so(no_fleet: Tangram) -> None:
     assert done.json["error"] == "NoFleetError"
 
 
-def test_a_misspelt_variable_stops_every_command_at_once(no_fleet: Tangram) -> None:
-    for arguments in (["up"], ["run", "--", "true"], ["status"], ["worker"], ["doctor"], ["demo"]):
-        done = no_fleet(*arguments, env={"TANGRAM_LEASES": "5"})
-        assert done.code == 2
-        assert "Did you mean TANGRAM_LEASE_S?" in done.stderr
+@pytest.mark.parametrize(
+    "arguments",
+    [["up"], ["run", "--", "true"], ["status"], ["worker"], ["doctor"], ["demo"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_misspelt_variable_stops_every_command_at_once(
+    no_fleet: Tangram, arguments: list[str]
+) -> None:
+    done = no_fleet(*arguments, env={"TANGRAM_LEASES": "5"})
+    assert done.code == 2
+    assert "Did you mean TANGRAM_LEASE_S?" in done.stderr
 
 
 def test_a_wrong_type_in_a_variable_names_it_and_its_value(no_fleet: Tangram) -> None:
@@ -164,13 +177,19 @@ def test_doctor_finds_what_the_fleet_needs(no_fleet: Tangram) -> None:
     assert states["bubblewrap"] == "ok"
 
 
-def test_every_command_has_help(no_fleet: Tangram) -> None:
+COMMANDS = ("up", "down", "demo", "worker", "run", "status", "doctor", "flower")
+
+
+def test_the_help_lists_every_command(no_fleet: Tangram) -> None:
     listing = no_fleet("--help").stdout
-    for name in ("up", "down", "demo", "worker", "run", "status", "doctor", "flower"):
-        assert name in listing
-        help_text = no_fleet(name, "--help")
-        assert help_text.code == 0
-        assert "--json" in help_text.stdout
+    assert [name for name in COMMANDS if name not in listing] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(no_fleet: Tangram, name: str) -> None:
+    help_text = no_fleet(name, "--help")
+    assert help_text.code == 0
+    assert "--json" in help_text.stdout
 
 
 def _tree(pid: int) -> list[tuple[int, int]]:

@@ -125,8 +125,11 @@ def test_wait_ends_with_a_release(
     wait_until(lambda: count_waiting(ledger) == 1)
     holder.release()
     thread.join()
-    assert grants[0].core_ids == (0, 1)
-    grants[0].release()
+    [grant] = grants
+    # Any two: cores are freed one after another, and the one who waits may look meanwhile.
+    assert len(grant.core_ids) == 2
+    grant.release()
+    assert ledger.count_free() == 4
 
 
 def test_wide_request_is_not_overtaken_by_later_narrow_ones(ledger: CoreLedger) -> None:
