@@ -231,24 +231,35 @@ def _attend(
 def _kill_all_marked(mark: str, *, timeout_s: float) -> bool:
     """Kill what carries a mark until nothing does; False if something still does at the end.
 
-    A process that forks while we look is found in the next round, at the latest when it no longer
-    can: each round kills the parents of the last. One whose mark cannot be told yet is waited for.
+    Whoever forks and ends while we look is gone when its turn comes, and its child is on a later
+    list only: so we list again until a list has nobody who was not looked at. One whose mark cannot
+    be told yet is waited for.
     """
     deadline_s = time.monotonic() + timeout_s
-    while found := [pid for pid, its_mark in _marked() if its_mark in {mark, None}]:
+    strangers: set[int] = set()
+    while others := sorted(_process_ids() - strangers):
+        found = [pid for pid in others if _mark_of(pid) in {mark, None}]
         for pid in found:
             _kill_marked(pid, mark)
         if time.monotonic() > deadline_s:
             return False
-        time.sleep(_PAUSE_S)
+        if found:
+            strangers.clear()
+            time.sleep(_PAUSE_S)
+        else:
+            strangers.update(others)
     return True
 
 
 def _marked() -> Iterator[tuple[int, str | None]]:
     """Yield process id and mark of everything that carries one, or of which it is not known yet."""
-    for path in Path("/proc").iterdir():
-        if path.name.isdecimal() and (mark := _mark_of(int(path.name))) != "":
-            yield int(path.name), mark
+    for pid in _process_ids():
+        if (mark := _mark_of(pid)) != "":
+            yield pid, mark
+
+
+def _process_ids() -> set[int]:
+    return {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()}
 
 
 def _mark_of(pid: int) -> str | None:

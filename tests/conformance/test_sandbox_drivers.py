@@ -36,6 +36,17 @@ RESTLESS_DAEMON = DAEMON.replace(
     "'sleep', ['sleep', ",
     """'sh', ['sh', '-c', *['ulimit -t 10; exec sh -c "$0" "$0" "$1"'] * 2, """,
 )
+# It has another process id every moment: each process of a long line starts the next and ends.
+FLEETING_DAEMON = (
+    "import os, sys\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    for _ in range(200):\n"
+    "        if os.fork() != 0:\n"
+    "            os._exit(0)\n"
+    "    os.execvp('sleep', ['sleep', sys.argv[1]])\n"
+    "print('done')\n"
+)
 
 
 # --- the ordinary ------------------------------------------------------------------------------
@@ -242,6 +253,16 @@ def test_daemon_that_becomes_program_after_program_is_stopped(
     """A process has no environment to be known by while it is becoming another program."""
     for _ in range(20):
         report = sandboxes.run(PYTHON, "-c", RESTLESS_DAEMON, marker)
+        assert (report.ending, report.exit_code, report.stdout) == (Ending.EXITED, 0, b"done\n")
+        assert find_processes(marker) == []
+
+
+def test_daemon_that_passes_from_process_to_process_is_stopped(
+    sandboxes: Sandboxes, marker: str
+) -> None:
+    """A list of the processes is old as soon as it is read: the one it names has a child by now."""
+    for _ in range(5):
+        report = sandboxes.run(PYTHON, "-c", FLEETING_DAEMON, marker)
         assert (report.ending, report.exit_code, report.stdout) == (Ending.EXITED, 0, b"done\n")
         assert find_processes(marker) == []
 

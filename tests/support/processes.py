@@ -13,16 +13,20 @@ def make_marker() -> str:
 
 
 def find_processes(marker: str) -> list[tuple[int, str]]:
-    """Return process id and arguments of all that runs with `marker` among its arguments."""
-    found = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdecimal() and int(path.name) != os.getpid():
+    """Return process id and arguments of all that runs with `marker` among its arguments.
+
+    Whoever forks and ends meanwhile has its child on a later list only: there is always one more.
+    """
+    found, seen = [], {os.getpid()}
+    while new := {int(p.name) for p in Path("/proc").iterdir() if p.name.isdecimal()} - seen:
+        seen |= new
+        for pid in sorted(new):
             try:
-                arguments = (path / "cmdline").read_bytes()
+                arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:
                 continue  # gone meanwhile
             if marker.encode() in arguments:
-                found.append((int(path.name), arguments.replace(b"\0", b" ").decode()))
+                found.append((pid, arguments.replace(b"\0", b" ").decode()))
     return found
 
 
